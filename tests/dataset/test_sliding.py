@@ -185,6 +185,7 @@ def test_wrong_arguments() -> None:
     ds = sx.open([{"x": 1.0, "x_future": 2.0, "name": "a"}])
     for options, error, message in (
         ({"length": 0}, ArgumentError, "at least 1 for length, got 0"),
+        ({"length": 10**19}, ArgumentError, "at most [0-9]+ for length, horizon and stride, got 10{19}"),
         ({"length": 1, "stride": 0}, ArgumentError, "at least 1 for stride, got 0"),
         ({"length": 1, "missing": "skip"}, ArgumentError, "one of 'drop', 'keep', 'error' for missing, got 'skip'"),
         ({"length": 1, "group": "nam"}, FieldError, "did you mean 'name'"),

@@ -78,6 +78,35 @@ class TestStratified:
             found = values(part, "y")
             assert [found.count(one) for one in (None, 0, 2)] == [10, 5, 5]
 
+    @pytest.mark.parametrize(
+        "array",
+        [
+            np.array([None, "a"] * 20, object),
+            np.array([float("nan"), "a"] * 20, object),
+            np.array([float("nan"), 1, None, 1] * 10, object),
+            np.array([float("nan"), 1.0] * 20),
+            np.array(["NaT", "2024-01-01"] * 20, "datetime64[D]"),
+            np.ma.array([7, 1] * 20, mask=[True, False] * 20),
+        ],
+    )
+    def test_missing_values_of_arrays_are_a_class_but_no_group(self, array: Any) -> None:
+        ds = sx.open({"x": np.arange(40)})
+        codes, count = codes_of(ds, array, "stratify", optional=True)
+        assert count == len({*codes.tolist()})
+        for part in ds.split(0.5, stratify=array, seed=1):
+            assert len(part) == 20 and sum(k % 2 for k in values(part)) == 10
+        with pytest.raises(SchemaError, match=r"every sample for group, got none in 20 of 40, the first is sample 0"):
+            ds.split(0.5, group=array)
+
+    def test_array_of_other_objects(self) -> None:
+        ds = sx.open({"x": np.arange(4)})
+        array = np.empty(4, object)
+        array[:] = [(1, 2), "a", (1, 2), "a"]
+        assert [values(part) for part in ds.split(0.5, stratify=array)] == [[0, 1], [2, 3]]
+        array[0] = [1]
+        with pytest.raises(ArgumentError, match="expected an array of numbers, text, bytes or times for stratify"):
+            ds.split(0.5, stratify=array)
+
     def test_columns_of_several_chunks(self) -> None:
         chunks = [["a", None, "b"], [], ["c", "a", None], [None, "d"]]
         plain = pa.chunked_array(chunks, pa.string())
@@ -175,6 +204,29 @@ class TestTime:
         for field, cut in (("t", "1970-01-01T00:00:02Z"), ("n", 0.2), ("s", "b")):
             first, second = ds.split(time=field, at=cut)
             assert (values(first, "n"), values(second, "n")) == ([0.1], [0.2, 0.3])
+
+    @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+    def test_a_time_has_a_zone_exactly_if_the_field_has_one(self, zone: str | None) -> None:
+        here = dt.timezone(dt.timedelta(hours=2)) if zone else None
+        times = [dt.datetime(2024, 7, 1, hour, tzinfo=here) for hour in range(6)]
+        ds = sx.open(pa.table({"t": pa.array(times, pa.timestamp("us", zone))}))
+        text = "2024-07-01T02:00" + ("+02:00" if zone else "")
+        for cut in (times[2], text, np.array([text]), [times[2]]):
+            assert [len(part) for part in ds.split(time="t", at=cut)] == [2, 4]
+        other = times[2].replace(tzinfo=None if zone else dt.UTC)
+        for wrong in (other, other.isoformat(), 4, 4.5, np.int64(4), np.datetime64("NaT"), True, float("nan")):
+            with pytest.raises(ArgumentError, match="for at"):
+                ds.split(time="t", at=wrong)
+        for midnight in (dt.date(2024, 7, 1), np.datetime64("2024-07-01"), "2024-07-01"):
+            if zone:
+                with pytest.raises(ArgumentError, match="zone"):
+                    ds.split(time="t", at=midnight)
+            else:
+                assert [len(part) for part in ds.split(time="t", at=midnight)] == [0, 6]
+
+    def test_cut_at_an_array(self, ds: sx.Dataset) -> None:
+        assert [len(part) for part in ds.split(time="x", at=np.array([5, 10]))] == [5, 5, 190]
+        assert [len(part) for part in ds.split(time="x", at=np.array(5))] == [5, 195]
 
     def test_wrong_arguments(self, ds: sx.Dataset) -> None:
         for options, message in (

@@ -474,7 +474,8 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         - `time` is a field: the parts follow one another in time, and no time is in two of them. Samples are sorted by
           it. `within` is a field whose groups are cut each by itself, so that every part has the same share of each
           group's time. Instead of shares, `at` can give times, from which on samples are in the next part:
-          ``at="2024-01-01"``, a list, or a dict with the begin of each part (None for the first).
+          ``at="2024-01-01"``, a list, or a dict with the begin of each part (None for the first). A time of `at` needs
+          a zone if those of the field have one, and must have none otherwise.
 
         Only these fields are read, now; the parts store row numbers. Instead of a field, `stratify`, `group` and
         `within` take a list of fields, or an array with a value for each sample.

@@ -41,6 +41,8 @@ Missing = Literal["drop", "keep", "error"]
 """What to do with windows in which a value is missing, None or NaN."""
 FUTURE = "_future"
 """Ends the name of the field that has the values after the history."""
+_MOST = 1 << 60
+"""Rows of a window or between windows: sums of them are numbers of 64 bits, too."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ def sliding_rows(
         raise ArgumentError(f"expected one of {', '.join(map(repr, get_args(Missing)))} for missing, got {missing!r}")
     names = () if group is None else tuple(field_names([group]))
     sizes = whole_number("length", length, 1), whole_number("horizon", horizon, 0), whole_number("stride", stride, 1)
+    if max(sizes) > _MOST:
+        raise ArgumentError(f"expected at most {_MOST} for length, horizon and stride, got {max(sizes)}")
     options = SlidingOptions(*sizes, names, time, missing)
     after = f" and {options.horizon} after them" * bool(options.horizon)
     text = f"windows of {options.length} rows{after}{f' every {options.stride}' * (options.stride > 1)}"

@@ -7,8 +7,9 @@ code for each different value (`codes_of`), or weights. `shardex.order` computes
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def codes_of(view: Dataset[Any], by: By, what: str, *, optional: bool = False) -
     if isinstance(by, np.ndarray):
         if by.shape != (len(view),):
             raise ArgumentError(f"expected an array of {len(view)} values for {what}, got shape {by.shape}")
-        return renumbered(np.unique(by, return_inverse=True)[1])
+        return _array_codes(by, what, optional)
     columns = column_values(view, field_names([by]), what, optional=optional)
     codes, count = _column_codes(columns[0])
     for column in columns[1:]:
@@ -94,6 +95,41 @@ def _check_present(column: pa.ChunkedArray, name: str, what: str) -> None:
             f"expected a value in every sample for {what}, got none in {count} of {len(column)}, the first is sample "
             f"{pc.index(missing, True).as_py()} - at field {name}; leave them out by ds.where('\"{name}\" IS NOT NULL')"
         )
+
+
+def _array_codes(by: NDArray[Any], what: str, optional: bool) -> tuple[Integers, int]:
+    """Return a number for each value of an array. None, NaN, NaT and masked values are missing, all the same."""
+    if isinstance(by, np.ma.MaskedArray):
+        by, hidden = by.data.astype(object), np.ma.getmaskarray(by)
+        by[hidden] = None
+    if by.dtype.kind == "O":
+        missing = np.array([_is_missing(value) for value in by.tolist()], bool)
+        values = [None if gone else value for gone, value in zip(missing, by.tolist(), strict=True)]
+        numbers: dict[Any, int] = {}
+        try:
+            codes = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+        except TypeError as error:
+            raise ArgumentError(f"expected an array of numbers, text, bytes or times for {what}: {error}") from None
+    else:
+        missing = np.not_equal(by, by)
+        codes = np.unique(by, return_inverse=True)[1]
+    if not optional and missing.any():
+        raise SchemaError(
+            f"expected a value in every sample for {what}, got none in {missing.sum()} of {len(by)}, the first is "
+            f"sample {missing.argmax()}; leave them out of the dataset and of the array"
+        )
+    return renumbered(codes)
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None:
+        return True
+    try:
+        return bool(operator.ne(value, value))
+    except TypeError:  # NA of pandas is neither equal nor different
+        return True
+    except ValueError:  # an array, which no class or group can be
+        return False
 
 
 def _not_single(name: str, what: str, feature: object) -> SchemaError:
@@ -243,6 +279,8 @@ def _cut_at(view: Dataset[Any], field: str, at: Any) -> Any:
     """Return the parts between given times: each begins at its time, the first of a list at the earliest one."""
     import pyarrow.compute as pc
 
+    if isinstance(at, np.ndarray):
+        at = list(np.atleast_1d(at))
     begins = list(at.values()) if isinstance(at, Mapping) else [None, *(at if isinstance(at, list | tuple) else [at])]
     column, order = _sorted_times(view, field)
     bounds = [
@@ -256,17 +294,41 @@ def _cut_at(view: Dataset[Any], field: str, at: Any) -> Any:
 
 
 def _as_time(value: Any, kind: pa.DataType, field: str) -> pa.Scalar:
-    """Return a time as a scalar of the type of its field; text is read in ISO form."""
+    """Return a time as a scalar of the type of its field; text is read in ISO form, a date as its midnight.
+
+    A time has a zone exactly if the times of the field have one, be it text or an object: none is guessed.
+    """
     if isinstance(value, np.generic):
         value = value.astype("datetime64[us]").item() if value.dtype.kind == "M" else value.item()
-    if isinstance(value, datetime) and pa.types.is_date(kind):
-        if value.time() != datetime.min.time():
-            raise ArgumentError(f"expected a date for at, as the field {field} has them, got {value}")
-        value = value.date()
+    if isinstance(value, date):
+        value = _as_field(value, kind, field)
+    elif _is_missing(value) or (isinstance(value, int | float) and pa.types.is_temporal(kind)):
+        raise ArgumentError(f"expected a time of the type {kind} for at, as the field {field} has them, got {value!r}")
     try:
         return pa.scalar(value).cast(kind) if isinstance(value, str) else pa.scalar(value, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ArgumentError(f"expected a time of the type {kind} for at, got {value!r:.200}: {error}") from None
+
+
+def _as_field(value: date, kind: pa.DataType, field: str) -> date:
+    """Return a date or time as the field has them, with a time of day or without; a zone must fit."""
+    if pa.types.is_date(kind):
+        if not isinstance(value, datetime):
+            return value
+        if value.tzinfo is not None or value.time() != datetime.min.time():
+            raise ArgumentError(f"expected a date for at, as the field {field} has them, got {value}")
+        return value.date()
+    if not pa.types.is_timestamp(kind):
+        return value
+    value = value if isinstance(value, datetime) else datetime.combine(value, datetime.min.time())
+    if kind.tz is not None and value.tzinfo is None:
+        raise ArgumentError(
+            f"expected a time with a zone for at, as the field {field} has them ({kind.tz}), got {value}; add the "
+            "zone, as value.replace(tzinfo=...) does"
+        )
+    if kind.tz is None and value.tzinfo is not None:
+        raise ArgumentError(f"expected a time without a zone for at, as the field {field} has them, got {value}")
+    return value
 
 
 # -- sampling ---------------------------------------------------------------------------------------------------
