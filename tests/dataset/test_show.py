@@ -119,6 +119,15 @@ def test_overview_reads_few_samples_and_shows_errors() -> None:
     assert page.count("sx-failed") - 1 == 3
 
 
+def test_error_of_a_function_without_a_schema_is_shown(ds: sx.Dataset) -> None:
+    def fail(sample: Any) -> Any:
+        raise ValueError(f"wrong <{sample['label']}>")
+
+    for view in (ds.map(fail), ds.map(fail, schema={"q": int})):
+        html = view.show()._repr_html_()
+        assert "sx-failed" in html and "wrong &lt;" in html
+
+
 def test_overview_never_raises() -> None:
     class Broken(Counted):
         @property

@@ -164,10 +164,12 @@ class TestGrouped:
         assert len(ds.where('"g" IS NOT NULL').split(0.5, group="g")[0]) == 2
 
     def test_groups_that_cannot_be_divided(self) -> None:
-        with pytest.raises(
-            ArgumentError, match=r"got 2 groups of which the largest has 99 of 100 .*part 1 would be empty"
-        ):
-            sx.open([{"g": k > 0} for k in range(100)]).split(0.8, group="g")
+        ds = sx.open([{"g": k > 0} for k in range(100)])
+        with pytest.raises(ArgumentError, match=r"got 2 in 100 samples: part \d would be empty"):
+            ds.split([0.8, 0.1, 0.1], group="g")
+        for seed in (None, 0, 1, 2):
+            assert [len(part) for part in ds.split(0.8, group="g", seed=seed)] == [99, 1]
+            assert [len(part) for part in ds.split([1.0, 0.0], group="g", seed=seed)] == [100, 0]
 
 
 class TestTime:

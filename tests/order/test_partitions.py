@@ -54,7 +54,7 @@ def test_groups_stay_together(groups: np.ndarray, classes: np.ndarray, parts: li
     for some in (None, classes[: len(groups)]):
         found = parts_by_group(groups, parts, some, seed)
         assert all(len({*found[groups == one].tolist()}) == 1 for one in range(count))
-        assert (found < len(parts)).all()
+        assert (found < len(parts)).all() and len({*found.tolist()}) >= (len(parts) if count >= len(parts) else 0)
 
 
 def test_sizes_of_groups_and_classes_in_parts_are_near_their_shares() -> None:
@@ -68,6 +68,20 @@ def test_sizes_of_groups_and_classes_in_parts_are_near_their_shares() -> None:
             assert np.abs(found - [0.7, 0.2, 0.1]).max() < 0.02
         alone = np.bincount(parts_by_group(groups, [0.7, 0.2, 0.1], None, seed)) / len(groups)
         assert np.abs(alone - [0.7, 0.2, 0.1]).max() < 0.005
+
+
+def test_large_groups_come_first_and_no_part_is_empty() -> None:
+    for sizes, parts, expected in (
+        ([1] * 10 + [10], [0.5, 0.5], [10, 10]),
+        ([5] * 6 + [30, 40], [0.8, 0.2], [80, 20]),
+        ([90, 5, 5], [0.9, 0.1], [90, 10]),
+        ([50, 50], [0.8, 0.2], [50, 50]),
+        ([25] * 4, [0.9, 0.05, 0.05], [50, 25, 25]),
+        ([7, 3], [1.0, 0.0], [10]),
+    ):
+        groups = np.repeat(np.arange(len(sizes)), sizes)
+        for seed in (None, *range(6)):
+            assert np.bincount(parts_by_group(groups, parts, None, seed)).tolist() == expected
 
 
 def test_seed_chooses_other_groups() -> None:

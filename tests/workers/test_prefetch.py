@@ -123,6 +123,18 @@ class TestErrors:
         assert "in generate" in text and 'raise KeyError("missing")' in text
         assert taken == [0, 1, 2] and list(values) == []
 
+    def test_exit_of_the_generator_ends_the_values(self) -> None:
+        def generate() -> Iterator[int]:
+            yield 1
+            sys.exit(3)
+
+        before = children()
+        values = iter(sx.prefetch(generate))
+        assert next(values) == 1
+        with pytest.raises(SystemExit):
+            next(values)
+        assert list(values) == [] and not children() - before
+
     def test_error_before_the_first_value(self) -> None:
         with pytest.raises(TypeError, match="not iterable"):
             list(sx.prefetch(int))  # type: ignore[arg-type]

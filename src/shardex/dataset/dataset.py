@@ -469,8 +469,9 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         Parts are consecutive; with a `seed` the samples are shuffled first. Shares with names give a `DatasetDict`.
 
         - `stratify` is a field: every part has its share of the samples with each value, exact to one sample.
-        - `group` is a field: samples with one value of it are all in one part. Sizes are then as near to the shares as
-          whole groups allow. Together with `stratify`, so are the numbers of samples with each value.
+        - `group` is a field: samples with one value of it are all in one part. One group after another, large first,
+          goes to the part that it brings nearest to its share, or with `stratify` to its share of each value. Sizes are
+          near to the shares, not exact. The seed decides among groups of one size. Every part gets at least one group.
         - `time` is a field: the parts follow one another in time, and no time is in two of them. Samples are sorted by
           it. `within` is a field whose groups are cut each by itself, so that every part has the same share of each
           group's time. Instead of shares, `at` can give times, from which on samples are in the next part:

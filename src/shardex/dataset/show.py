@@ -30,9 +30,14 @@ _SECONDS = 1.0
 
 
 def show(view: Dataset[Any], n: int, path: str | os.PathLike[str] | None) -> Figure:
-    """Return a figure of the first samples; write it to a file if a path is given."""
+    """Return a figure of the first samples, or of the error that reading them raised; write it if a path is given."""
     count = min(whole_number("n", n, 0), len(view), MAX_SAMPLES)
-    figure = Figure.of(_samples(view, count, view.fields[:_MAX_FIELDS]), view.features, len(view))
+    try:
+        fields, features = view.fields[:_MAX_FIELDS], view.features
+    except Exception as error:  # of a function without a schema, which is called to know the fields
+        figure = Figure.of([{"error": Failed.of(error)}] * bool(count), Features({}), len(view))
+    else:
+        figure = Figure.of(_samples(view, count, fields), features, len(view))
     if path is not None:
         figure.save(path)
     return figure

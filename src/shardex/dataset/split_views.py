@@ -192,7 +192,7 @@ def _split_by_value(view: Dataset[Any], given: Any, seed: int | None, stratify: 
     if group is not None:
         groups, count = codes_of(view, group, "group")
         parts = parts_by_group(groups, shares, classes, seed)
-        _check_groups(parts, shares, groups, count)
+        _check_groups(parts, shares, count)
         return _parts_of(view, given, order, parts[order])
     assert classes is not None
     return _parts_of(view, given, order, parts_by_class(classes[order], shares))
@@ -216,14 +216,13 @@ def _named(given: Any, parts: Sequence[Dataset[Any]]) -> Any:
     return DatasetDict(dict(zip(given, parts, strict=True)))
 
 
-def _check_groups(parts: Integers, shares: Sequence[float], groups: Integers, count: int) -> None:
-    """Raise if there are too few groups, or too large ones, for every part to have one."""
+def _check_groups(parts: Integers, shares: Sequence[float], count: int) -> None:
+    """Raise if there are too few groups for every part to have one."""
     empty = [part for part, share in enumerate(shares) if share > 0 and not (parts == part).any()]
     if empty and len(parts):
-        largest = int(np.bincount(groups).max())
         raise ArgumentError(
-            f"expected groups that can be divided in the shares {tuple(shares)}, got {count} groups of which the "
-            f"largest has {largest} of {len(parts)} samples: part {empty[0]} would be empty"
+            f"expected at least one group for each part with the shares {tuple(shares)}, got {count} in {len(parts)} "
+            f"samples: part {empty[0]} would be empty"
         )
 
 

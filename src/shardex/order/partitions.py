@@ -75,11 +75,14 @@ def parts_by_group(
     """Return the part of each sample, the same for all samples of a group.
 
     One group after another goes to the part where it lessens most the distance (chi-square) between the numbers of
-    samples of each class that the parts have and should have; without `classes` all samples are of one class. Groups
-    are taken in the order of their numbers, or in random order.
+    samples of each class that the parts have and should have; without `classes` all samples are of one class. Large
+    groups come first, so that small ones fill what is left; the seed decides among groups of one size. Every part with
+    a share gets a group if there are enough of them.
 
     >>> parts_by_group(np.array([0, 0, 1, 1, 2, 3]), [0.5, 0.5])
     array([0, 0, 1, 1, 0, 1])
+    >>> parts_by_group(np.array([0, 1, 2, 2, 2]), [0.6, 0.4])
+    array([1, 1, 0, 0, 0])
     """
     classes = np.zeros(len(groups), np.int64) if classes is None else classes
     kinds, count = int(classes.max(initial=0)) + 1, int(groups.max(initial=-1)) + 1
@@ -91,6 +94,8 @@ def parts_by_group(
     kind_of, sizes_of, start = (pairs % kinds).tolist(), sizes.tolist(), starts.tolist()
     part_of = np.empty(count, np.int64)
     order = np.arange(count) if seed is None else Shuffle(count, seed).rows(np.arange(count))
+    group_sizes = np.bincount(groups, minlength=count)
+    order = order[np.argsort(-group_sizes[order], kind="stable")]
     for group in order.tolist():  # lists: for the few classes of a group they are faster than arrays
         span = range(start[group], start[group + 1])
         best = max(
@@ -102,7 +107,20 @@ def parts_by_group(
         for k in span:
             missing[best][kind_of[k]] -= sizes_of[k]
         part_of[group] = best
+    _fill_empty(part_of, order, list(wanted))
     return part_of[groups]
+
+
+def _fill_empty(part_of: Integers, order: Integers, parts: Sequence[int]) -> None:
+    """Give every part a group: the smallest one of a part that has others; `order` has the groups by falling size."""
+    if len(order) < len(parts):
+        return
+    groups_in = np.bincount(part_of, minlength=max(parts, default=0) + 1)
+    for part in parts:
+        if not groups_in[part]:
+            group = next(one for one in order[::-1].tolist() if groups_in[part_of[one]] > 1)
+            groups_in[part_of[group]] -= 1
+            groups_in[part], part_of[group] = 1, part
 
 
 def parts_by_time(starts: Integers, changes: Integers, shares: Sequence[float]) -> Integers:

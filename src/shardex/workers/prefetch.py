@@ -83,7 +83,9 @@ class PrefetchedValues(Iterator[T_co]):
             value: T_co = self._pool.result(self._tickets[0])  # the StopIteration of the generator ends this one, too
             self._tickets.popleft()
             self._ask()
-        except Exception:  # not for an interrupt: the value is then the next one
+        except KeyboardInterrupt:  # of this process: the value is then the next one
+            raise
+        except BaseException:  # also the SystemExit of the generator
             self._ended = True
             self.close()
             raise
