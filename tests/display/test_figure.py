@@ -146,7 +146,8 @@ figure.save("a.png")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert re.search(r"MissingExtraError: .*needs Pillow.*pip install 'shardex\[images\]'", done.stderr)
     page = Page(done.stdout)
-    assert "svg" in page.tags and "shardex[images]" in page.text and "name a" in page.text and "b 3 bytes" in page.text
+    assert "svg" in page.tags and "showing images needs Pillow" in page.text
+    assert "shardex[images]" in page.text and "name a" in page.text and "b 3 bytes" in page.text
 
 
 def test_save_names_what_it_expects(tmp_path: Path) -> None:

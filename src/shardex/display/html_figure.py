@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from shardex.display.pictures import Failed, Picture, Pixels, Thumbnail, Words, cut
 from shardex.display.plots import Plot
-from shardex.errors import ShardexError
+from shardex.errors import MissingExtraError, ShardexError
 from shardex.media import encode_image
 
 Card = Mapping[str, Picture]
@@ -106,7 +106,9 @@ def _picture(picture: Picture, width: int) -> str:
         case Thumbnail():
             try:
                 return _img(picture, width)
-            except ShardexError as error:  # no package that encodes images
+            except MissingExtraError:  # JPEG files can be read without Pillow, but small images are stored as PNG
+                return _picture(Failed.of(MissingExtraError("Pillow", "images", "showing images")), width)
+            except ShardexError as error:
                 return _picture(Failed.of(error), width)
         case Plot():
             return _svg(picture, width, round(width * _PLOT_HEIGHT))
