@@ -161,6 +161,10 @@ class AbstractRows(ABC):
         """The same rows with media as they are stored, for whatever copies them; by default these rows themselves."""
         return self
 
+    def stored_feature(self, name: str) -> Feature | None:
+        """The feature that decodes the stored bytes of a field of media to the values of these rows; None: none does."""
+        return self.features.get(name)
+
     # -- whole columns -------------------------------------------------------------------------------------
 
     def column(self, name: str) -> pa.ChunkedArray | None:

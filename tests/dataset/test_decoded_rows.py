@@ -271,8 +271,43 @@ def test_map_that_changes_images(ds: Dataset) -> None:
     np.testing.assert_array_equal(view[3].image, PIXELS[3][::2])
     np.testing.assert_array_equal(view.read([3, 4])["image"], [one[::2] for one in PIXELS[3:5]])
     assert view.stored[3].image[:4] == b"\x89PNG"
+    made = sx.open([{"k": k} for k in range(3)]).map(lambda one: {"image": PIXELS[one.k]}, schema={"image": sx.Image()})
+    assert made.to_arrow()["image"][1].as_py()[:4] == b"\x89PNG" and made.to_huggingface()[1]["image"].size == (12, 8)
     inferred = ds.map(lambda sample: {"image": sample.image[::2]})
     assert inferred.features["image"] == sx.Array("uint8", (4, 12, 3))
+
+
+@pytest.mark.parametrize("decoding", [[sx.Resize((4, 4))], sx.Image("L"), sx.Image(size=(4, 4))])
+@pytest.mark.parametrize("batched", [False, True])
+def test_results_with_steps_or_other_options_are_stored_as_they_are(
+    ds: Dataset, tmp_path: Path, decoding: Any, batched: bool
+) -> None:
+    small, result = ds.decode(image=decoding), {"image": sx.Image(None), "label": int}
+    view = small.map(lambda one: {"image": one.image, "label": one.label}, schema=result, batched=batched)
+    written = sx.write(tmp_path / "a", view)
+    functions = sx.write(tmp_path / "b", small, result, transform=lambda one: dict(one), batched=batched)
+    again = view.map(lambda one: dict(one), schema=result).rename(label="other")
+    for found in (written, functions, sx.write(tmp_path / "c", again)):
+        for k in range(10):
+            np.testing.assert_array_equal(found[k].image, small[k].image)
+    assert view.to_huggingface()[3]["image"].size[::-1] == small[3].image.shape[:2]
+    shown = PIL.Image.open(io.BytesIO(view.to_arrow()["image"][3].as_py()))
+    assert shown.size[::-1] == small[3].image.shape[:2]
+
+
+def test_results_of_parts_with_other_steps_are_stored_as_they_are(ds: Dataset, tmp_path: Path) -> None:
+    both = sx.concat([ds, ds.decode(image=[sx.Resize((4, 4))])]).rename(image="picture")
+    view = both.map(lambda one: {"picture": one.picture}, schema={"picture": sx.Image()})
+    for k, sample in enumerate(sx.write(tmp_path / "a", view)):
+        np.testing.assert_array_equal(sample.picture, both[k].picture)
+    assert sample.picture.shape == (4, 4, 3)
+
+
+def test_results_with_the_options_of_the_decoding_keep_the_bytes(ds: Dataset, tmp_path: Path) -> None:
+    grey = ds.decode(image=sx.Image("L"))
+    assert stored_images(grey.map(relabelled, schema={"image": sx.Image("L", format="webp"), "label": int})) == JPEGS
+    steps = ds.decode(image=[sx.Resize((4, 4))])
+    assert stored_images(sx.write(tmp_path / "a", steps, SCHEMA, filter=lambda sample: True)) == JPEGS
 
 
 def test_map_to_a_class(ds: Dataset) -> None:

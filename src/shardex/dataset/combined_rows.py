@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from shardex.arrow import concat_tables
 from shardex.dataset.decoded_rows import common_decodings, with_decodings
+from shardex.dataset.field_decoders import decode_alike
 from shardex.dataset.typed_views import typed_view
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Columns, Integers, Masked, digest
@@ -74,6 +75,11 @@ class ConcatRows(AbstractRows):
         """The stored rows of all parts."""
         parts = [part.stored for part in self.parts]
         return self if all(map(operator.is_, parts, self.parts)) else self.of(parts)
+
+    def stored_feature(self, name: str) -> Feature | None:
+        """That of all parts; None if they differ."""
+        first, *others = [part.stored_feature(name) for part in self.parts]
+        return first if all(decode_alike(first, one) for one in others) else None
 
     def of(self, parts: Sequence[Dataset[Any]]) -> ConcatRows:
         """Return rows like these of other parts."""
@@ -179,6 +185,10 @@ class JoinRows(JoinedRows):
         """The stored rows of all parts."""
         parts = [part.stored for part in self.parts]
         return self if all(map(operator.is_, parts, self.parts)) else JoinRows(parts)
+
+    def stored_feature(self, name: str) -> Feature | None:
+        """That of the part that has the field."""
+        return next((part.stored_feature(name) for part in self.parts if name in part.features), None)
 
     @property
     def in_python(self) -> bool:

@@ -69,7 +69,7 @@ from shardex.rows import (
     whole_number,
 )
 from shardex.samples import Batch, DictSample, Lens, T_co
-from shardex.schema import Features, check_fields
+from shardex.schema import Feature, Features, check_fields
 
 U = TypeVar("U")
 ColumnsByName = Mapping[str, Any] | Columns
@@ -547,6 +547,10 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         """The same view with media as they are stored: bytes. Whatever copies data reads this one."""
         rows = self._rows.stored
         return self if rows is self._rows else Dataset(rows, self._order, self._fields, self._notes)
+
+    def stored_feature(self, name: str) -> Feature | None:
+        """The feature that decodes the stored bytes of a field of media to the values of this view; None: none does."""
+        return self._rows.stored_feature(name)
 
     def decode(self, form: Any = None, /, **fields: Any) -> Dataset[T_co]:
         """Return a view with images, audio and video decoded in another form, for all fields or by field.

@@ -16,7 +16,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.dataset.field_decoders import Decoding, FieldDecoder, Generators, decoder_of, is_decoded, parse_decodings
+from shardex.dataset.field_decoders import (
+    Decoding,
+    FieldDecoder,
+    Generators,
+    decode_alike,
+    decoder_of,
+    is_decoded,
+    parse_decodings,
+)
 from shardex.dataset.function_calls import copied
 from shardex.dataset.layers import Layer, TypedRows
 from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError
@@ -64,6 +72,11 @@ class DecodedRows(Layer):
     def stored(self) -> AbstractRows:
         """The rows below."""
         return self.below.stored
+
+    def stored_feature(self, name: str) -> Feature | None:
+        """The options that a field is decoded with; None if steps follow, which no feature has."""
+        one = self.decodings.get(name, Decoding("bytes"))
+        return None if one.steps else one.feature or self.below.stored_feature(name)
 
     @property
     def media_fields(self) -> Sequence[str]:
@@ -284,13 +297,20 @@ def decode_view(view: Dataset[Any], form: Any, fields: Mapping[str, Any], *, ran
 
 
 class StoredMedia:
-    """The stored bytes of media that a function got decoded: a result that has the same pixels gets the same bytes."""
+    """The stored bytes of media that a function got decoded: a result that has the same pixels gets the same bytes.
 
-    def __init__(self, rows: AbstractRows, results: Mapping[str, Feature]) -> None:
-        """:param results: features of the results, of which only media are kept as bytes"""
+    Fields whose feature in the results would decode them to other pixels, as steps or other options made the given
+    ones, are left out: their results are encoded.
+    """
+
+    def __init__(self, rows: AbstractRows, results: Mapping[str, Feature], *, copied: bool = False) -> None:
+        """:param results: features of the results, of which only media are kept as bytes
+        :param copied: results are the samples of `rows` themselves, whose media are copied as they are
+        """
         self._rows = rows.stored
         known = () if self._rows is rows else self._rows.media_fields
-        self.names = [name for name in media_in(results) if name in known]
+        names = [name for name in media_in(results) if name in known]
+        self.names = [n for n in names if copied or decode_alike(rows.stored_feature(n), results[n])]
 
     def copies(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return copies of the decoded media of a sample, or of columns, as the function may change its argument."""

@@ -146,6 +146,9 @@ def _check(name: str, feature: Feature, decoding: Decoding) -> None:
 class FieldDecoder:
     """Decodes the values of one field of media; here value by value, as most media are."""
 
+    options: ClassVar[tuple[str, ...]] = ()
+    """Names of the options of the feature that decoding depends on."""
+
     def __init__(self, feature: Feature, decoding: Decoding) -> None:
         self.feature = decoding.feature or unwrap_optional(feature)
         self.decoding = decoding
@@ -196,6 +199,7 @@ class ImageDecoder(FieldDecoder):
     """Decodes images: many at a time, in threads."""
 
     feature: Image
+    options = ("mode", "size")
 
     @cached_property
     def _options(self) -> dict[str, Any]:
@@ -218,8 +222,6 @@ class ClipDecoder(FieldDecoder):
     """Decodes audio or video: many at a time, in threads."""
 
     feature: Audio | Video
-    options: ClassVar[tuple[str, ...]]
-    """Names of the options of the feature that decoding takes."""
     decode_many: ClassVar[Callable[..., Any]]
 
     def column(self, values: Sequence[Any], generators: Generators | None = None) -> Column:
@@ -287,3 +289,21 @@ _DECODERS: dict[type[Feature], type[FieldDecoder]] = {
 def decoder_of(feature: Feature, decoding: Decoding) -> FieldDecoder:
     """Return what decodes the values of a field."""
     return _DECODERS.get(type(unwrap_optional(feature)), FieldDecoder)(feature, decoding)
+
+
+def decode_alike(one: Feature | None, other: Feature | None) -> bool:
+    """Return whether two features decode the same bytes to the same values: what arrays are encoded as may differ.
+
+    >>> decode_alike(Image(format="jpeg"), Optional(Image())), decode_alike(Image("L"), Image()), decode_alike(None, None)
+    (True, False, False)
+    """
+    return one is not None and other is not None and _media_options(one) == _media_options(other)
+
+
+def _media_options(feature: Feature) -> list[tuple[Any, ...]]:
+    """Return path, type and options of all media in a feature."""
+    some = [(path, one) for path, one in nested_features(feature, "") if isinstance(one, Media)]
+    return [
+        (path, type(one), [getattr(one, n) for n in _DECODERS.get(type(one), FieldDecoder).options])
+        for path, one in some
+    ]

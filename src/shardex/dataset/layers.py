@@ -20,6 +20,7 @@ from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows, Keyed
 from shardex.samples import ClassFitter, DictSample, feature_in_class, record_of, schema_conflicts
 from shardex.schema import (
+    Feature,
     Features,
     check_fields,
 )
@@ -166,6 +167,10 @@ class TypedRows(Layer):
         below = self.below.stored
         return self if below is self.below else TypedRows(below, self._type, self._chosen)
 
+    def stored_feature(self, name: str) -> Feature | None:
+        """That of the rows below."""
+        return self.below.stored_feature(name) if name in self._stored else None
+
     @property
     def in_python(self) -> bool:
         """That of the rows below."""
@@ -257,6 +262,10 @@ class RenamedRows(Layer):
         """The stored rows below under the new names."""
         below = self.below.stored
         return self if below is self.below else RenamedRows(below, self._names)
+
+    def stored_feature(self, name: str) -> Feature | None:
+        """That of the rows below."""
+        return self.below.stored_feature(self._old[name])
 
     def old_name(self, name: str) -> str:
         """Return the name that a field has in the rows below."""

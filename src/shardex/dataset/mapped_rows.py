@@ -86,7 +86,8 @@ class MappedRows(Layer):
     @property
     def stored(self) -> AbstractRows:
         """The same results with media as bytes: the stored ones of those that the function passed on unchanged."""
-        if self._keeps_stored or self.below.stored is self.below or not self._stored_media.names:
+        inferred = self._schema is None and self._type in (None, DictSample)
+        if self._keeps_stored or (inferred and self.below.stored is self.below) or not self._media:
             return self
         return type(self)(self.below, self.function, self._chosen, self._type, self.features, True)
 

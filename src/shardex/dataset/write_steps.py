@@ -77,7 +77,8 @@ class Results:
     ) -> None:
         """:param schema: of what is written: media that functions pass on unchanged are then the stored bytes"""
         self._source, self._steps = source, steps
-        self._media = None if schema is None or not steps.any else StoredMedia(source, schema)
+        copied = steps.transform is None
+        self._media = None if schema is None or not steps.any else StoredMedia(source, schema, copied=copied)
         self._begin, self._end = begin, end
         self._in_memory = not isinstance(innermost_rows(source.rows), ShardRows)
         self.left_out: list[LeftOut] = []
