@@ -162,7 +162,7 @@ class AbstractRows(ABC):
         return self
 
     def stored_feature(self, name: str) -> Feature | None:
-        """The feature that decodes the stored bytes of a field of media to the values of these rows; None: none does."""
+        """The feature that decodes the stored bytes of a field of media to the values of these rows, or None."""
         return self.features.get(name)
 
     # -- whole columns -------------------------------------------------------------------------------------

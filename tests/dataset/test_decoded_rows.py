@@ -285,8 +285,8 @@ def test_results_with_steps_or_other_options_are_stored_as_they_are(
     small, result = ds.decode(image=decoding), {"image": sx.Image(None), "label": int}
     view = small.map(lambda one: {"image": one.image, "label": one.label}, schema=result, batched=batched)
     written = sx.write(tmp_path / "a", view)
-    functions = sx.write(tmp_path / "b", small, result, transform=lambda one: dict(one), batched=batched)
-    again = view.map(lambda one: dict(one), schema=result).rename(label="other")
+    functions = sx.write(tmp_path / "b", small, result, transform=dict, batched=batched)
+    again = view.map(dict, schema=result).rename(label="other")
     for found in (written, functions, sx.write(tmp_path / "c", again)):
         for k in range(10):
             np.testing.assert_array_equal(found[k].image, small[k].image)

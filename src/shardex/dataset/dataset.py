@@ -549,7 +549,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         return self if rows is self._rows else Dataset(rows, self._order, self._fields, self._notes)
 
     def stored_feature(self, name: str) -> Feature | None:
-        """The feature that decodes the stored bytes of a field of media to the values of this view; None: none does."""
+        """The feature that decodes the stored bytes of a field of media to the values of this view, or None."""
         return self._rows.stored_feature(name)
 
     def decode(self, form: Any = None, /, **fields: Any) -> Dataset[T_co]:
