@@ -280,7 +280,7 @@ def test_map_that_changes_images(ds: Dataset) -> None:
 @pytest.mark.parametrize("decoding", [[sx.Resize((4, 4))], sx.Image("L"), sx.Image(size=(4, 4))])
 @pytest.mark.parametrize("batched", [False, True])
 def test_results_with_steps_or_other_options_are_stored_as_they_are(
-    ds: Dataset, tmp_path: Path, decoding: Any, batched: bool
+    ds: Dataset, tmp_path: Path, decoding: Any, batched: Any
 ) -> None:
     small, result = ds.decode(image=decoding), {"image": sx.Image(None), "label": int}
     view = small.map(lambda one: {"image": one.image, "label": one.label}, schema=result, batched=batched)
