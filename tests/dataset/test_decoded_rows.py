@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import shardex as sx
 from shardex.dataset import Dataset
 from shardex.dataset.decoded_rows import DecodedRows
+from shardex.dataset.mapped_rows import unchanged
 from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.kernel import Masked, Ragged
 
@@ -103,6 +104,17 @@ def test_missing_images_stay_missing(tmp_path: Path) -> None:
     assert data.read([1, 3])["image"] == [None, None]
     assert [sample.image is None for sample in data] == [k % 2 == 1 for k in range(10)]
     assert stored_images(sx.write(tmp_path / "e", data)) == [one["image"] for one in samples]
+
+
+def test_columns_of_missing_images_have_one_form(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"image": None}, {"image": JPEGS[1]}], {"image": sx.Optional(sx.Image())})
+    steps = ds.decode(image=[sx.Resize((4, 4))])
+    mapped = ds.map(lambda sample: {"image": sample.image}, schema={"image": sx.Optional(sx.Image())})
+    for view, shape in ((steps, (1, 4, 4, 3)), (ds, (1, 0, 0, 3)), (mapped, (1, 0, 0, 3))):
+        column = view.read([0])["image"]
+        assert isinstance(column, Masked) and column.mask.tolist() == [False] and column.column.shape == shape
+        assert column.to_list() == [None] and view[0].image is None
+        assert view.read([0, 1])["image"].mask.tolist() == [False, True]
 
 
 def test_images_in_lists_and_structs(tmp_path: Path) -> None:
@@ -308,6 +320,26 @@ def test_results_with_the_options_of_the_decoding_keep_the_bytes(ds: Dataset, tm
     assert stored_images(grey.map(relabelled, schema={"image": sx.Image("L", format="webp"), "label": int})) == JPEGS
     steps = ds.decode(image=[sx.Resize((4, 4))])
     assert stored_images(sx.write(tmp_path / "a", steps, SCHEMA, filter=lambda sample: True)) == JPEGS
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_map_of_tensors(ds: Dataset, tmp_path: Path, batched: Any) -> None:
+    tensors = ds.decode("torch")
+    same = tensors.map(lambda one: {"image": one.image, "label": one.label}, batched=batched)
+    assert same.features["image"] == sx.Image() and stored_images(same) == JPEGS
+    np.testing.assert_array_equal(same[3].image, PIXELS[3])
+
+    def inverted(one: Any) -> dict[str, Any]:
+        return {"image": [255 - image for image in one.image] if batched else 255 - one.image}
+
+    other = tensors.map(inverted, schema={"image": sx.Image()}, batched=batched)
+    for found in (other, sx.write(tmp_path / "a", other)):
+        np.testing.assert_array_equal(found[3].image, 255 - PIXELS[3])
+        np.testing.assert_array_equal(found.read([3, 4])["image"], [255 - PIXELS[3], 255 - PIXELS[4]])
+    large = torch.zeros(3, 40, 40, dtype=torch.uint8)
+    middle = large.clone()
+    middle[1, 20, 20] = 1
+    assert repr(large) == repr(middle) and not unchanged(large, middle)
 
 
 def test_map_to_a_class(ds: Dataset) -> None:

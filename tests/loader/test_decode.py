@@ -175,6 +175,27 @@ def test_sizes_that_differ_are_an_error_that_says_what_to_do(mixed: Dataset) -> 
     assert shapes == [(12, 14, 3), (12, 15, 3), (12, 16, 3)]
 
 
+def test_channels_that_differ_are_an_error_that_names_the_mode(tmp_path: Path) -> None:
+    samples = [{"image": np.zeros((8, 8, channels), np.uint8)} for channels in (1, 3)]
+    ds = sx.write(tmp_path / "d", samples, {"image": sx.Image(None)})
+    with pytest.raises(SchemaError, match=r"one number of channels.*decode=\{\"image\": sx.Image\(mode="):
+        list(sx.Loader(ds, 2))
+    assert next(iter(sx.Loader(ds, 2, decode={"image": sx.Image(mode="RGB")}))).image.shape == (2, 8, 8, 3)
+
+
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+def test_batches_without_any_value_have_the_form_of_others(tmp_path: Path, to: Any) -> None:
+    samples = [{"image": jpeg(k), "sound": np.zeros(20, np.float32)} if k > 2 else {} for k in range(6)]
+    schema = {"image": sx.Optional(sx.Image()), "sound": sx.Optional(sx.Audio(rate=8000))}
+    ds = sx.write(tmp_path / "d", samples, schema)
+    for options in ({"image": [sx.Resize((4, 4))], "sound": sx.Audio(8000, frames=5)}, {}):
+        first, second = sx.Loader(ds, 3, decode=options, to=to)
+        for name in ("image", "sound"):
+            assert type(first[name]) is type(second[name]) and first[name].dtype == second[name].dtype
+            assert not first.mask_of(name).any() and second.mask_of(name).all()
+            assert len(first[name]) == 3 and (not options or first[name].shape == second[name].shape)
+
+
 @pytest.mark.parametrize("to", ["numpy", "torch"])
 def test_padding_by_choice(mixed: Dataset, to: Any) -> None:
     batch = next(iter(sx.Loader(mixed, 3, ragged={"image": "pad"}, to=to)))

@@ -26,6 +26,7 @@ from shardex.media import (
     decode_images,
     decode_threads,
     encode_image,
+    image_batches,
     set_decode_threads,
 )
 from tests.media.pictures import picture, saved, turned
@@ -125,6 +126,21 @@ def test_errors_of_steps_and_limits_carry_the_number() -> None:
     assert limited.value.index == 3  # type: ignore[attr-defined]
     with pytest.raises(ArgumentError, match="depends on chance: use it in a Loader"):
         decode_images(data, steps=[Flip()])
+
+
+@pytest.mark.parametrize("sizes", [[40] * 9, [10, 40, 40, 11], [10, 40, 40, 40, 10], [10, 20, 40, 20, 20, 11]])
+@pytest.mark.parametrize("mode", ["RGB", None])
+def test_more_bytes_than_memory_has_are_refused(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int], mode: str | None
+) -> None:
+    data = [encode_image(picture(size, size)) for size in sizes]
+    monkeypatch.setattr(image_batches, "most_bytes", lambda: 6000)
+    with pytest.raises(FormatError, match="expected at most 6,000 bytes of decoded images at once") as caught:
+        decode_images(data, mode=mode)
+    assert sizes[caught.value.index] == 40  # type: ignore[attr-defined]
+    small = decode_images(data, mode=mode, steps=[Resize((10, 10))])
+    assert isinstance(small, np.ndarray) and small.shape == (len(sizes), 10, 10, 3)
+    assert len(decode_images([data[0]], mode=mode)) == 1
 
 
 def test_random_steps_depend_on_the_generator_of_the_image_alone() -> None:

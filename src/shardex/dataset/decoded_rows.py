@@ -158,7 +158,7 @@ class DecodedRows(Layer):
                 raise self._located(error, "", name) from error
             raise self._located(error, self._place(int(rows[there[number]])), name) from error
         if isinstance(self.below.features[name], Optional):
-            return with_missing(found, mask) if len(there) else [None] * len(mask)
+            return with_missing(found, mask)
         return found
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:

@@ -25,7 +25,9 @@ from shardex.schema import (
     Optional,
     Struct,
     Video,
+    channels_last,
     fit_media,
+    is_tensor,
     nested_features,
     unwrap_optional,
 )
@@ -167,14 +169,16 @@ class FieldDecoder:
             except ShardexError as error:
                 error.index = index  # type: ignore[attr-defined]
                 raise
-        return Columns({"": found}, len(found)).stack().data[""]
+        return Columns({"": found}, len(found)).stack().data[""] if found else found
 
     def value(self, value: Any) -> Any:
         """Return one value decoded."""
         return self._nested(self.feature, value)
 
     def result(self, value: Any) -> Any:
-        """Return a value that a function made in decoded form: arrays are, anything else is encoded and decoded."""
+        """Return a value that a function made in decoded form: arrays are it, other objects are encoded and decoded."""
+        if isinstance(self.feature, Media) and is_tensor(value):
+            return channels_last(value, self.feature)
         return value if isinstance(value, np.ndarray) or value is None else self.value(value)
 
     def _nested(self, feature: Feature, value: Any) -> Any:
@@ -208,10 +212,13 @@ class ImageDecoder(FieldDecoder):
 
     def column(self, values: Sequence[Any], generators: Generators | None = None) -> Column:
         """Return the images as one array if all have one size, otherwise as a `Ragged`; tensors as a list."""
-        stored = [value if isinstance(value, bytes | memoryview) else encode_image(value) for value in values]
+        stored = [value if isinstance(value, bytes | memoryview) else self._encoded(value) for value in values]
         found = decode_images(stored, generators=generators, **self._options)
         convert = _CONVERSIONS.get(self.decoding.form)
         return found if convert is None else [convert(one) for one in found]
+
+    def _encoded(self, value: Any) -> bytes:
+        return encode_image(channels_last(value, self.feature) if is_tensor(value) else value)
 
     def value(self, value: Any) -> Any:
         """Return one image."""

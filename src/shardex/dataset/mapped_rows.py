@@ -19,7 +19,18 @@ from shardex.dataset.function_calls import batch_result, copied, copied_lists, c
 from shardex.dataset.layers import Layer, layers_of, sample_type_of
 from shardex.dataset.read_size import byte_size
 from shardex.errors import FormatError, SchemaError, ShardexError
-from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, TimeArray, digest, values_of
+from shardex.kernel import (
+    MISSING,
+    Column,
+    Columns,
+    Integers,
+    Masked,
+    Ragged,
+    TimeArray,
+    digest,
+    values_of,
+    with_missing,
+)
 from shardex.rows import AbstractRows, media_in
 from shardex.samples import Batch, ClassFitter, DictSample, fields_of, is_sample_class, record_of
 from shardex.schema import (
@@ -37,6 +48,7 @@ from shardex.schema import (
     in_form,
     infer_or_json,
     is_stacked,
+    is_tensor,
     refuse_unknown_fields,
     stack_arrays,
     unwrap_optional,
@@ -220,6 +232,8 @@ class MappedRows(Layer):
                 found.append(None if value is MISSING else decoder.result(value))
             except (FormatError, SchemaError) as error:
                 raise type(error)(f"{error} - at {self._place(int(rows[k]))}, field {name}") from None
+        if all(value is None for value in found):
+            return with_missing(decoder.column([]), np.zeros(len(found), np.bool_))
         return Columns({"": found}, len(found)).stack().data[""]
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
@@ -481,5 +495,7 @@ def unchanged(old: Any, new: Any) -> bool:
         return list(old) == list(new) and all(unchanged(value, new[name]) for name, value in old.items())
     if isinstance(old, list | tuple) and isinstance(new, list | tuple):
         return len(old) == len(new) and all(map(unchanged, old, new))
+    if is_tensor(old) and is_tensor(new):
+        return old.dtype == new.dtype and old.shape == new.shape and bool((old == new).all())
     a, b = (one.item() if isinstance(one, np.generic) else one for one in (old, new))
     return type(a) is type(b) and repr(a) == repr(b)

@@ -2,8 +2,9 @@
 
 The form follows the feature of a field, never the values of one batch: a field whose arrays may differ in length is
 padded, packed or a list even if the rows of a batch happen to have one length, and a field that may be missing has a
-mask even if nothing is missing. What a transform returns has no features, so there all arrays may differ in length, and
-all numbers may be missing.
+mask even if nothing is missing. If all images of a batch are missing, their height and width are those of the steps or
+the feature, 0 where these do not tell them. What a transform returns has no features, so there all arrays may differ in
+length, and all numbers may be missing.
 """
 
 from __future__ import annotations
@@ -346,9 +347,10 @@ def _of_one_size(name: str, images: Ragged, mask: Mask | None) -> NDArray[Any]:
     shapes = _shapes(images)
     present = shapes if mask is None else shapes[mask]
     if len(different := np.unique(present, axis=0)) > 1:
-        what, advice = _MEDIA_ADVICE[shapes.shape[1]]
+        same_size = shapes.shape[1] == 3 and len(np.unique(present[:, :2], axis=0)) == 1
+        what, advice = _CHANNELS_ADVICE if same_size else _MEDIA_ADVICE[shapes.shape[1]]
         raise SchemaError(
-            f"expected {what} to stack them, got {_examples(present)} - at field {name}; make them one size with "
+            f"expected {what} to stack them, got {_examples(present)} - at field {name}; make them alike with "
             f'decode={{"{name}": {advice}, or choose ragged={{"{name}": "list"}} for a list of arrays, "pad" to pad '
             "them with zeros"
         )
@@ -363,6 +365,7 @@ _MEDIA_ADVICE = {
     4: ("videos of one number of frames and one size", "sx.Video(frames=..., size=(height, width))}"),
 }
 """By the number of dimensions: what batches need, and how to get it."""
+_CHANNELS_ADVICE = ("images of one number of channels", 'sx.Image(mode="RGB")} (or "L", "RGBA")')
 
 
 def _several_sizes(name: str, found: str) -> SchemaError:

@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -73,7 +74,17 @@ def for_each(function: Callable[[int], None], numbers: Sequence[int], threads: i
             helper.result()
     if errors:
         # Rows are begun in order, so every row before the first error was decoded.
-        raise errors[min(errors)]
+        first = errors.pop(min(errors))
+        for other in errors.values():
+            release_memory(other)
+        raise first
+
+
+def release_memory(error: BaseException | None) -> None:
+    """Clear the local variables in the traceback of an error, which would keep the batch as long as the error."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def numbered(error: ShardexError, number: int) -> ShardexError:

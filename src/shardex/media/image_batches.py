@@ -5,15 +5,20 @@ simplejpeg and Pillow release the GIL while they decode. `decode_threads` has th
 
 from __future__ import annotations
 
+import math
+import os
+import resource
+import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ShardexError
+from shardex.errors import FormatError, ShardexError
 from shardex.kernel import Masked, Ragged, ends_of, pooled_empty, with_missing
-from shardex.media.decode_threads import Generators, decode_threads, for_each, numbered
+from shardex.media.decode_threads import Generators, decode_threads, for_each, numbered, release_memory
 from shardex.media.image_files import MAX_PIXELS, Buffer
 from shardex.media.image_steps import ImageStep, Region, check_steps, region_of, size_after
 from shardex.media.images import CHANNELS, OpenImage, check_mode, decode_usual_jpeg
@@ -46,9 +51,21 @@ def decode_images(
     check_mode(mode)
     job = _Job(values, mode, check_steps(steps), generators, max_pixels, threads or decode_threads())
     mask = np.array([value is not None for value in values], np.bool_)
-    if mask.all():
-        return job.run(range(len(values)))
-    return with_missing(job.run(np.flatnonzero(mask).tolist()), mask)
+    numbers = range(len(values)) if mask.all() else np.flatnonzero(mask).tolist()
+    try:
+        found = job.run(numbers)
+    except ShardexError as error:
+        release_memory(error)
+        raise
+    return found if mask.all() else with_missing(found, mask)
+
+
+@cache
+def most_bytes() -> int:
+    """Return how many bytes the images of one batch may have: half of the memory that this process may take."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return (memory if limit == resource.RLIM_INFINITY else min(memory, limit)) // 2
 
 
 class _Job:
@@ -67,6 +84,19 @@ class _Job:
         self.generators = generators if callable(generators) or generators is None else generators.__getitem__
         self._regions: dict[int, Region] = {}
         self._opened: dict[int, OpenImage] = {}
+        self._bytes, self._lock = 0, threading.Lock()
+
+    def _reserve(self, number: int, size: int) -> None:
+        """Count the bytes of decoded images; raise before they are more than memory has."""
+        with self._lock:
+            self._bytes += size
+            if self._bytes > (most := most_bytes()):
+                error = FormatError(
+                    f"expected at most {most:,} bytes of decoded images at once (half of the memory), got "
+                    f"{self._bytes:,} with this one of {len(self.values)} images; read fewer at a time, or "
+                    "make them smaller with steps such as Resize"
+                )
+                raise numbered(error, number)
 
     def run(self, numbers: Sequence[int]) -> NDArray[Any] | Ragged | list[Any]:
         """Decode the images of these numbers."""
@@ -76,6 +106,8 @@ class _Job:
         shape = self._common_shape(numbers, size)
         if shape is None:
             return self._of_many_sizes(numbers)
+        each = math.prod(shape)
+        self._reserve(numbers[min(most_bytes() // max(1, each), len(numbers) - 1)], each * len(numbers))
         batch = pooled_empty((len(numbers), *shape), np.uint8)
         others: dict[int, NDArray[Any]] = {}
 
@@ -84,7 +116,11 @@ class _Job:
             if pixels is not None:
                 others[row] = pixels
 
-        self._for_each(decode, numbers)
+        try:
+            self._for_each(decode, numbers)
+        except BaseException:
+            batch = np.empty(0, np.uint8)  # the traceback keeps `decode`, and so the batch
+            raise
         return _joined([others.get(row, batch[row]) for row in range(len(numbers))]) if others else batch
 
     def _common_shape(self, numbers: Sequence[int], size: tuple[int, int] | None) -> tuple[int, int, int] | None:
@@ -131,13 +167,19 @@ class _Job:
 
             self._for_each(decode_alone, numbers)
             return _joined(arrays)
-        ends = ends_of([height * width * channels for height, width, channels in found])
+        sizes = [math.prod(shape) for shape in found]
+        self._reserve(numbers[int(np.argmax(sizes))], sum(sizes))
+        ends = ends_of(sizes)
         flat = pooled_empty((int(ends[-1]),), np.uint8)
 
         def decode(row: int) -> None:
             self._decode(numbers[row], flat[ends[row] : ends[row + 1]].reshape(found[row]))
 
-        self._for_each(decode, numbers)
+        try:
+            self._for_each(decode, numbers)
+        except BaseException:
+            flat = np.empty(0, np.uint8)  # the traceback keeps `decode`, and so the batch
+            raise
         return Ragged.from_values(flat, ends, shapes=np.array(found, np.int64))
 
     def _decode(self, number: int, out: NDArray[Any] | None) -> NDArray[Any] | None:
@@ -148,7 +190,10 @@ class _Job:
                 return None
         image = self._open(number)
         if not self.steps:
-            fits = out is not None and image.shape(self.mode) == out.shape
+            known = image.shape(self.mode)
+            fits = out is not None and known == out.shape
+            if not fits:
+                self._reserve(number, math.prod(known or (image.info.height, image.info.width, 2)))
             pixels = image.decode(self.mode, None, out if fits else None)
             return None if fits else pixels
         height, width = image.info.height, image.info.width
@@ -156,12 +201,20 @@ class _Job:
         pixels = image.decode(self.mode, region.min_size(height, width), None)
         shape = (*region.canvas, pixels.shape[2])
         fits = out is not None and (shape, pixels.dtype) == (out.shape, out.dtype)
+        if not fits:
+            self._reserve(number, math.prod(shape) * pixels.itemsize)
         target = out if fits and out is not None else np.empty(shape, pixels.dtype)
         region.draw(pixels, height, width, target)
         return None if fits else target
 
     def _for_each(self, function: Callable[[int], None], numbers: Sequence[int]) -> None:
-        for_each(function, numbers, self.threads)
+        def decode(row: int) -> None:
+            try:
+                function(row)
+            except MemoryError as error:
+                raise FormatError("expected memory to decode this image and those around it, got none") from error
+
+        for_each(decode, numbers, self.threads)
 
 
 def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | Ragged | list[Any]:

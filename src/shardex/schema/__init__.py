@@ -92,8 +92,10 @@ from shardex.schema.media_features import (
     Image,
     Media,
     Video,
+    channels_last,
     extensions_of_media,
     fit_media,
+    is_tensor,
     media_of_extension,
 )
 from shardex.schema.plain_form import MADE_BY, copied_metadata, other_metadata, plain_form, plain_metadata
@@ -142,6 +144,7 @@ __all__ = [
     "Value",
     "Video",
     "cast_column",
+    "channels_last",
     "check_fields",
     "check_keys",
     "codec_by_name",
@@ -169,6 +172,7 @@ __all__ = [
     "infer_or_json",
     "is_missing",
     "is_stacked",
+    "is_tensor",
     "list_items",
     "located",
     "map_items",

@@ -285,8 +285,8 @@ def _of_mapping(value: Mapping[str, Any], feature: Media) -> Any:
 def _encoded(value: Any, feature: Media) -> bytes:
     if value is None:
         raise SchemaError(f"expected {feature}, got none (declare a field that may be missing as optional)")
-    if _is_tensor(value):
-        value = _channels_last(value, feature)
+    if is_tensor(value):
+        value = channels_last(value, feature)
     if isinstance(feature, Image):
         if isinstance(value, np.ndarray) and value.dtype == np.uint16 and feature.mode is not None:
             raise SchemaError(f"expected uint8 for mode {feature.mode!r}, got uint16 (mode=None keeps 16 bits)")
@@ -298,12 +298,13 @@ def _encoded(value: Any, feature: Media) -> bytes:
     raise SchemaError(f"expected an image, audio or video, got the feature {feature!r}")
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of torch, without an import of torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _channels_last(tensor: Any, feature: Media) -> np.ndarray[Any, Any]:
+def channels_last(tensor: Any, feature: Media) -> np.ndarray[Any, Any]:
     """Return the array of a tensor, whose channels are before height and width, as torch has images and frames.
 
     Sounds have them first too.
