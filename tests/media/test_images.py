@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageOps
 
-from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError
+from shardex.errors import ArgumentError, FormatError, MissingExtraError, NotFoundError, SchemaError
 from shardex.media import ImageInfo, decode_image, encode_image, image_info
+from shardex.media.image_files import simplejpeg
 from tests.media.pictures import distance, picture, saved, turned
 
 # -- arrays through formats -----------------------------------------------------------------------------------
@@ -292,6 +294,17 @@ def test_truncated_files_are_errors(form: str) -> None:
 def test_programs_are_never_started_for_a_file() -> None:
     with pytest.raises(FormatError, match="expected an image file"):
         decode_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 100 100\n")
+
+
+def test_jpeg_bytes_are_checked_without_simplejpeg(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = saved(Image.fromarray(picture()), "JPEG", exif=turned(6))
+    expected = image_info(data)
+    simplejpeg.cache_clear()
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    assert image_info(data) == expected
+    assert encode_image(data) == data
+    with pytest.raises(MissingExtraError, match="decoding JPEG images needs simplejpeg"):
+        decode_image(data)
 
 
 def test_more_pixels_than_the_limit_are_refused() -> None:

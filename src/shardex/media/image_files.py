@@ -10,7 +10,7 @@ import importlib
 import io
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -96,9 +96,10 @@ def image_info(data: Buffer) -> ImageInfo:
     """
     form = format_of(data)
     if form == "jpeg":
-        info = jpeg_info(data)
-        if info is not None:
-            return info
+        with suppress(MissingExtraError):  # Pillow reads headers, too; pixels are decoded by simplejpeg only
+            info = jpeg_info(data)
+            if info is not None:
+                return info
     return info_of(open_image(data, form), form, data)
 
 
