@@ -19,7 +19,7 @@ import shardex as sx
 from shardex.arrow.hf_metadata import media_of_hf
 from shardex.dataset.huggingface import HuggingFaceRows
 from shardex.dataset.splits import parse_splits
-from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError
+from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, UnknownFormatError
 from shardex.media import encode_image
 from shardex.schema import (
     Array,
@@ -175,6 +175,18 @@ def test_loader_over_a_hugging_face_dataset(on_disk: Any) -> None:
     ds = sx.from_huggingface(on_disk).select("m", "c")
     batches = list(sx.Loader(ds, batch_size=5, shuffle=True, seed=0))
     assert [len(batch) for batch in batches] == [5, 5, 2] and batches[0].m.shape == (5, 2, 3)
+
+
+def test_a_saved_dataset_dict_is_loaded_by_splits(tmp_path: Path) -> None:
+    saved = {"test": theirs(2), "train": theirs(3), "train_more": theirs(4)}
+    datasets.DatasetDict(saved).save_to_disk(str(tmp_path / "hub"))
+    splits = sx.load_dataset(tmp_path / "hub")
+    assert splits.num_rows == {"train": 3, "test": 2, "train_more": 4}
+    assert [one.i for one in splits["train_more"].select("i")] == [example(k)["i"] for k in range(4)]
+    assert len(sx.load_dataset(tmp_path / "hub", split="train_more[:2]")) == 2
+    with pytest.raises(UnknownFormatError, match=r"with the splits .*; open all of them with sx\.load_dataset\("):
+        sx.open(tmp_path / "hub")
+    assert len(sx.open(tmp_path / "hub" / "train")) == 3
 
 
 def test_dataset_dict_round_trip() -> None:

@@ -408,6 +408,8 @@ def test_a_schema_changes_features(tmp_path: Path) -> None:
         sx.open(tmp_path / "a", schema={"image": bytes, "n": int})
     with pytest.raises(SchemaError, match="expected image or bytes, got text - at field image"):
         sx.open(tmp_path, schema={"image": str})
+    with pytest.raises(SchemaError, match="expected the classes a, b, got b, a - at field label; choose"):
+        sx.open(tmp_path, schema={"label": sx.ClassLabel(("b", "a"))})
 
 
 def test_a_zip_archive_of_class_folders(tmp_path: Path) -> None:

@@ -33,7 +33,15 @@ from typing import Any
 
 from shardex.errors import ArgumentError, NotFoundError
 from shardex.files import Files, expand_braces, find, named_split, natural_order
-from shardex.formats import FORMATS, classes_of_splits, format_named, is_metadata, recognise, split_folders
+from shardex.formats import (
+    FORMATS,
+    classes_of_splits,
+    format_named,
+    is_metadata,
+    recognise,
+    saved_splits,
+    split_folders,
+)
 from shardex.sources import LocalSource, is_url, plain_name
 
 DEFAULT = "train"
@@ -157,6 +165,8 @@ class SplitFinder:
         units = [unit for one in given for unit in self._units_of(one)]
         if len(given) == len(units) == 1 and units[0].is_folder and not _is_archive(units[0].what):
             files = self._find(units[0].what)
+            if saved := saved_splits(files) if self.format in (None, "arrow") else []:
+                return _saved_as(units[0].what, saved)
             if self._is_media(files):
                 return self._with_classes(_media_splits(units[0], files))
             units = [*self._walk(units[0].what, [(name, named_split(name)) for name in files.paths if _is_data(name)])]
@@ -247,6 +257,12 @@ class SplitFinder:
         by_extension = {_extension(name): name for name in files}
         kept = {end for end, name in by_extension.items() if wanted in _formats(_only_names([name]))}
         return [unit for unit in units if unit.is_folder or _extension(unit.what) in kept]
+
+
+def _saved_as(folder: str, names: Sequence[str]) -> Splits:
+    """Return the splits of a saved DatasetDict of Hugging Face, under its own names."""
+    order = [*(name for name in _FIRST if name in names), *(name for name in names if name not in _FIRST)]
+    return {name: [Unit(f"{folder.rstrip('/')}/{name}", is_folder=True)] for name in order}
 
 
 def _media_splits(folder: Unit, files: Files) -> Splits:

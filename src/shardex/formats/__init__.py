@@ -58,6 +58,7 @@ from shardex.formats.registry import (
     format_named,
     open_rows,
     recognise,
+    saved_splits,
 )
 from shardex.formats.table_rows import TableRows
 
@@ -77,5 +78,6 @@ __all__ = [
     "open_files",
     "open_rows",
     "recognise",
+    "saved_splits",
     "split_folders",
 ]

@@ -48,6 +48,9 @@ _SHARDS = (".tar", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".jsonl", ".
 _MANY = 10
 """So many media files for each shard of another format are no figures beside it."""
 
+_FEW = 10
+"""Names of classes in a message."""
+
 
 def recognise(files: Files) -> int:
     """Recognise media files; class folders, or metadata that name files, make it sure even with tables beside them.
@@ -345,8 +348,18 @@ def _declared(found: Features, schema: Features, kind: str, where: str) -> Featu
         if name == kind and not isinstance(feature, Bytes):
             raise SchemaError(f"{where}: expected {found[kind]} or bytes, got {feature} - at field {name}")
         if name != kind and feature != found[name]:
+            _refuse_classes(found[name], feature, name, where)
             raise SchemaError(f"{where}: expected {found[name]}, got {feature} - at field {name}")
     return Features({**found, **schema})
+
+
+def _refuse_classes(found: Feature, given: Feature, name: str, where: str) -> None:
+    if isinstance(found, ClassLabel) and isinstance(given, ClassLabel):
+        expected, got = (", ".join(one.names[:_FEW]) + ", ..." * (len(one.names) > _FEW) for one in (found, given))
+        raise SchemaError(
+            f"{where}: expected the classes {expected}, got {got} - at field {name}; choose the classes and their "
+            "order with classes= instead of the schema"
+        )
 
 
 def _decode_text(data: bytes, where: str) -> str:

@@ -53,6 +53,9 @@ _ACCESS = ("cache", "cache_limit", "access", "trusted", "compressed")
 _EVERY = ("sample_type", "format", "checksums", *_ACCESS)
 """Options of `open` for every format, which an option may be a misspelling of."""
 
+_SPLITS, _SPLIT = "dataset_dict.json", "/state.json"
+"""Files that Hugging Face saves in the folder of a DatasetDict, and in that of each of its splits."""
+
 
 class ShardWriter(Protocol):
     """Writes samples to shards, which become visible when `close` returns."""
@@ -289,6 +292,7 @@ def recognise(files: Files) -> str:
             return name
         likely += [name] * sure
     if len(likely) == 1:
+        _refuse_splits(files)
         return likely[0]
     if likely:
         raise UnknownFormatError(
@@ -299,6 +303,21 @@ def recognise(files: Files) -> str:
         f"{files}: expected shards of a known format ({', '.join(sorted(FORMATS))}) or media files, got "
         f"{_describe(files)}; {_remedy(files)}"
     )
+
+
+def saved_splits(files: Files) -> list[str]:
+    """Return the folders of the splits in a folder saved by ``DatasetDict.save_to_disk`` of Hugging Face."""
+    if not files.folder or _SPLITS not in files.paths:
+        return []
+    return [folder for path in files.paths if (folder := path.removesuffix(_SPLIT)) != path and "/" not in folder]
+
+
+def _refuse_splits(files: Files) -> None:
+    if len(some := saved_splits(files)) > 1:
+        raise UnknownFormatError(
+            f"{files}: expected one dataset, got a DatasetDict of Hugging Face with the splits {', '.join(some)}; open "
+            f'all of them with sx.load_dataset("{files}"), or one with sx.open("{os.path.join(str(files), some[0])}")'
+        )
 
 
 def _remedy(files: Files) -> str:
