@@ -79,7 +79,7 @@ class MappedTable:
     def read_views(self, rows: Integers, fields: Sequence[str], views: Collection[str]) -> Columns:
         """Return these fields of these rows; values of bytes in the fields `views` are views of files if possible."""
         if self._is_remote:
-            return self.read(rows, fields)  # the cache may drop what nobody holds
+            return self.read(rows, fields)  # cached pages without a view may be evicted
         readers = {name: self._readers[name] for name in fields}
         data = {name: one.views(rows) if name in views else one.read(rows) for name, one in readers.items()}
         return Columns(data, len(rows))

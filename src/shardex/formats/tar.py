@@ -307,7 +307,7 @@ class TarRows(ExtractedRows):
             return fit_column([None] * len(rows), feature, str, "", stored=True)
         offset, length = self.index.read(f"{extension}.offset", rows), self.index.read(f"{extension}.length", rows)
         ranges = Ranges(self.data, which, start + offset, length)
-        mapped = self.data.fetch is None  # a cache may drop what nobody holds
+        mapped = self.data.fetch is None  # cached pages without a view may be evicted
         if view and mapped and isinstance(feature, Media) and (offset != 0).all():
             return cast(Column, ranges.views())
         return tar_fields.optional_column(ranges, offset != 0, extension, feature, self._where(rows))

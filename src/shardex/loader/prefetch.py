@@ -25,7 +25,7 @@ def prefetch(
 
     Every loop over it calls ``generator_function(*args, **kwargs)`` in a new process, which computes up to `depth`
     values ahead of the loop. Arrays, also those inside dicts, lists and dataclasses, come through shared memory: they
-    are not copied here, stay valid as long as you hold them, and are yours to change.
+    are not copied here, stay valid as long as you hold them, and are writable unless the generator made them read-only.
 
     The process is a fresh interpreter: the function may be one of a notebook, a lambda or a closure, and a script needs
     no ``if __name__ == "__main__"``. An error of the generator is raised in the loop, after the values before it, with

@@ -32,7 +32,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _MOST_WAITS, _WAIT, _PAUSE = 250, 0.002, 10.0
 """How often readers wait for others to end, for how many seconds, and seconds until they wait again."""
 _MANY_FILES = 4096
-"""Number of files from which on those that nobody reads are forgotten now and then; what they hold is on the disk."""
+"""Number of files from which on those without readers are removed from the table; their pages stay on the disk."""
 _FILL_AFTER_EVICTION = 0.9
 """Eviction frees space down to this fraction of the limit, so that not every download has to evict files."""
 
@@ -115,7 +115,7 @@ class PageCache:
             return file, view
 
     def _forget_unread(self) -> None:
-        """Forget files that nobody reads: opening them again reads from the disk which pages they have."""
+        """Remove files without readers from the table; the disk says which pages they have when opened again."""
         self._files = {key: file for key, file in self._files.items() if file.is_held or file.pending}
         self._sweep_at = max(_MANY_FILES, 2 * len(self._files))
 
