@@ -1,0 +1,1 @@
+"""The names of atdata, over the core of shardex."""

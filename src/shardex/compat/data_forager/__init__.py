@@ -1,0 +1,1 @@
+"""The names of data_forager, over the core of shardex."""

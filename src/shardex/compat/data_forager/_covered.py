@@ -1,0 +1,3 @@
+"""The names of data_forager that are here, and what serves them."""
+
+COVERED: dict[str, str] = {}

@@ -1,0 +1,1 @@
+"""The names of splitdataloader, over the core of shardex."""

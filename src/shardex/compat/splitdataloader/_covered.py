@@ -1,0 +1,3 @@
+"""The names of splitdataloader that are here, and what serves them."""
+
+COVERED: dict[str, str] = {}

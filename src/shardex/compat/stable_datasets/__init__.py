@@ -1,0 +1,1 @@
+"""The names of stable_datasets, over the core of shardex."""

@@ -1,0 +1,3 @@
+"""The names of stable_datasets that are here, and what serves them."""
+
+COVERED: dict[str, str] = {}
