@@ -239,10 +239,10 @@ VIEWS: dict[str, Callable[[Any, Path], Any]] = {
     "plain windows, `open(window=)`": lambda sx, folder: sx.open(folder, window=LENGTH),
     "`windows`": lambda sx, folder: sx.open(folder).windows(LENGTH),
     "`windows`, random offset": lambda sx, folder: sx.open(folder).windows(LENGTH, offset="random per epoch"),
-    "`pack`, concat, tokens only": lambda sx, folder: sx.open(folder).pack(LENGTH, segments=False),
-    "`pack`, concat, with segments": lambda sx, folder: sx.open(folder).pack(LENGTH),
-    "`pack`, best_fit, tokens only": lambda sx, folder: sx.open(folder).pack(LENGTH, "best_fit", segments=False),
-    "`pack`, best_fit, with segments": lambda sx, folder: sx.open(folder).pack(LENGTH, "best_fit"),
+    "`pack`, concat, tokens only": lambda sx, folder: sx.open(folder).pack(LENGTH),
+    "`pack`, concat, with segments": lambda sx, folder: sx.open(folder).pack(LENGTH, segments=True),
+    "`pack`, best_fit, tokens only": lambda sx, folder: sx.open(folder).pack(LENGTH, "best_fit"),
+    "`pack`, best_fit, with segments": lambda sx, folder: sx.open(folder).pack(LENGTH, "best_fit", segments=True),
 }
 
 

@@ -80,7 +80,7 @@ def test_packs_are_those_of_the_model(
 ) -> None:
     with opened(documents(sizes), form) as (ds, samples):
         view, expected = (
-            ds.pack(length, strategy, labels=labels, pad=pad),
+            ds.pack(length, strategy, labels=labels, pad=pad, segments=True),
             model(samples, length, strategy, labels, pad),
         )
         assert plain(view) == expected and len(view) == len(expected)
@@ -103,7 +103,7 @@ def without(samples: list[Sample]) -> list[Sample]:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_token_is_in_one_sample(strategy: Any) -> None:
     ds = sx.open(documents([3, 17, 0, 9, 8, 1, 1, 30]))
-    view = ds.pack(8, strategy)
+    view = ds.pack(8, strategy, segments=True)
     found = view["tokens"][view["segment_ids"] > 0]
     if strategy == "truncate":
         assert len(view) == 8 and found.size == np.minimum(ds.lengths("tokens"), 8).sum()
@@ -116,7 +116,7 @@ def test_every_token_is_in_one_sample(strategy: Any) -> None:
 def test_best_fit_cuts_no_document_that_fits() -> None:
     sizes = np.random.default_rng(0).integers(0, 40, 300)
     ds = sx.open(documents(sizes.tolist()))
-    view = ds.pack(32, "best_fit")
+    view = ds.pack(32, "best_fit", segments=True)
     bounds = zip(view["cu_seqlens"], view["segment_ids"].max(axis=1), strict=True)
     pieces = np.concatenate([np.diff(ends)[:count] for ends, count in bounds])
     cut = [size for size in sizes.tolist() if size]
@@ -133,8 +133,8 @@ def test_padding_and_loss_mask_of_the_metadata(tmp_path: Path) -> None:
     ds = sx.write(
         str(tmp_path / "d"), samples, format="tokens", metadata={"loss_mask": "mask", "eos": 500, "pad": None}
     )
-    view = ds.pack(8, "best_fit", labels=True)
-    plainly = ds.pack(8, "best_fit", labels=True, ignore_index=-1, pad=3)
+    view = ds.pack(8, "best_fit", labels=True, segments=True)
+    plainly = ds.pack(8, "best_fit", labels=True, ignore_index=-1, pad=3, segments=True)
     hidden = {int(t) for one in samples for t, m in zip(one["tokens"], one["mask"], strict=True) if not m}
     firsts = {int(one["tokens"][0]) for one in samples}
     for one, pad, ignore in ((view, 500, -100), (plainly, 3, -1)):
@@ -163,7 +163,7 @@ def test_metadata_of_several_datasets_is_what_they_share(tmp_path: Path) -> None
     ]
     for both in (sx.concat(parts), sx.mix(parts, weights=[1, 1], seed=0)):
         assert both.metadata == shared
-        last = both.pack(20, labels=True)[-1]
+        last = both.pack(20, labels=True, segments=True)[-1]
         assert last.inputs[-1] == 500 and last.labels[-1] == -100
     assert sx.concat([parts[0], sx.write(str(tmp_path / "c"), documents([3, 4]), format="tokens")]).metadata == {}
 
@@ -202,7 +202,7 @@ def test_arrays_of_other_numbers() -> None:
 def test_segments_replace_arrays_of_their_names() -> None:
     samples = [{"tokens": np.arange(3), "positions": np.arange(7, 10)}]
     ds = sx.open(samples)
-    assert ds.pack(4)["positions"].tolist() == [[0, 1, 2, 0]]
+    assert ds.pack(4, segments=True)["positions"].tolist() == [[0, 1, 2, 0]]
     assert ds.pack(4, segments=False)["positions"].tolist() == [[7, 8, 9, 0]]
 
 
@@ -242,7 +242,7 @@ def test_no_tokens_give_no_packs(strategy: Any) -> None:
     for form in ("list", "tokens", "native"):
         for sizes in ([], [0, 0]):
             with opened(documents(sizes), form) as (ds, _):
-                view = ds.pack(4, strategy)
+                view = ds.pack(4, strategy, segments=True)
                 assert len(view) == (len(sizes) if strategy == "truncate" else 0)
                 assert view["tokens"].tolist() == [[0] * 4] * len(view)
                 assert [row.tolist() for row in view["cu_seqlens"]] == [[0, 4]] * len(view)
@@ -269,7 +269,7 @@ def test_repr_shards_pickle_and_fingerprint(tmp_path: Path) -> None:
     assert plain(again) == plain(view) and again.fingerprint == view.fingerprint and len(pickle.dumps(view)) < 2000
     views = [
         *(ds.pack(32), ds.pack(31), ds.pack(32, "best_fit"), ds.pack(32, "truncate"), ds.pack(32, pad=1)),
-        *(ds.pack(32, segments=False), ds.pack(32, labels=True), ds.pack(32, dtype="int32"), ds[::-1].pack(32)),
+        *(ds.pack(32, segments=True), ds.pack(32, labels=True), ds.pack(32, dtype="int32"), ds[::-1].pack(32)),
         *(ds.pack(32, labels=True, ignore_index=-1), ds.windows(32), view),
     ]
     assert len({one.fingerprint for one in views}) == len(views)
@@ -279,7 +279,11 @@ def test_repr_shards_pickle_and_fingerprint(tmp_path: Path) -> None:
 def test_fingerprints_never_change() -> None:
     """States of runs have them: a run over windows or packs must find its own again."""
     ds = sx.open([{"tokens": [1, 2, 3], "mask": [1, 0, 1]}, {"tokens": [4], "mask": [1]}])
-    views = [ds.windows(2), ds.windows(2, 1, offset="random per epoch", seed=3), ds.pack(2, "best_fit", labels=True)]
+    views = [
+        ds.windows(2),
+        ds.windows(2, 1, offset="random per epoch", seed=3),
+        ds.pack(2, "best_fit", labels=True, segments=True),
+    ]
     assert [view.fingerprint for view in views] == ["99155079b0946fc4", "b5ccbb0ba4efdcbb", "7a7718de656ff58e"]
 
 
@@ -294,7 +298,7 @@ def tokens(tmp_path: Path) -> Dataset[Any]:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_two_ranks_see_every_pack_once(tokens: Dataset[Any], strategy: Any) -> None:
-    view = tokens.pack(16, strategy, labels=True)
+    view = tokens.pack(16, strategy, labels=True, segments=True)
     ranks = [sx.Loader(view, batch_size=4, shuffle=True, rank=rank, world_size=2) for rank in (0, 1)]
     seen = [row.tolist() for loader in ranks for batch in loader for row in batch.inputs[batch.mask]]
     assert sorted(seen) == sorted(view["inputs"].tolist())
@@ -303,7 +307,7 @@ def test_two_ranks_see_every_pack_once(tokens: Dataset[Any], strategy: Any) -> N
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_resume_in_the_middle_gives_the_same_rest(tokens: Dataset[Any], strategy: Any) -> None:
     def loader(workers: int) -> sx.Loader[Any]:
-        view = tokens.shuffle(1).pack(16, strategy)
+        view = tokens.shuffle(1).pack(16, strategy, segments=True)
         fields = ["tokens", "cu_seqlens"]
         return sx.Loader(view, batch_size=4, shuffle=True, seed=3, workers=workers, fields=fields, ragged="pack")
 
@@ -321,7 +325,7 @@ def test_resume_in_the_middle_gives_the_same_rest(tokens: Dataset[Any], strategy
 
 
 def test_a_loader_reads_only_the_fields_that_it_is_asked_for(tokens: Dataset[Any]) -> None:
-    view = tokens.pack(16, labels=True)
+    view = tokens.pack(16, labels=True, segments=True)
     batch = next(iter(sx.Loader(view, batch_size=4, fields=["labels", "positions"])))
     assert batch.labels.tolist() == view["labels"][:4].tolist()
     assert sorted(batch.positions[0].tolist()) == sorted(view[0]["positions"].tolist())

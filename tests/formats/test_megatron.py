@@ -123,7 +123,7 @@ def test_windows_and_batches_of_documents(real: Path) -> None:
     batch = next(iter(sx.Loader(ds, batch_size=5, ragged="pack")))
     assert batch["tokens"].values.tolist() == [token for document in WHOLE for token in document]
     assert [one.tokens.tolist() for one in ds.windows(4)] == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
-    packed = ds.pack(5, "best_fit")
+    packed = ds.pack(5, "best_fit", segments=True)
     found = sorted(token for one in packed for token in one.tokens[one.segment_ids > 0].tolist())
     assert found == sorted(token for document in WHOLE for token in document)
 

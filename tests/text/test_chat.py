@@ -456,7 +456,9 @@ def test_labels_of_packs_are_the_tokens_that_count(strategy: Any, tmp_path: Path
     ds = sx.tokenize(source, bpe(), tmp_path / "out", messages="messages", template="chatml", eos="<|end|>")
     longest = int(ds.lengths("tokens").max())
     found = []
-    for batch in sx.Loader(ds.pack(longest + 20, strategy, labels=True), batch_size=4, shuffle=True, seed=1):
+    for batch in sx.Loader(
+        ds.pack(longest + 20, strategy, segments=True, labels=True), batch_size=4, shuffle=True, seed=1
+    ):
         for inputs, labels, segments in zip(batch.inputs, batch.labels, batch.segment_ids, strict=True):
             for segment in range(1, segments.max() + 1):
                 text = decode(bpe(), inputs[segments == segment].tolist())

@@ -311,7 +311,7 @@ def documents(folder: Path) -> sx.Dataset[Any]:
 TOKEN_VIEWS: dict[str, Callable[[sx.Dataset[Any]], sx.Dataset[Any]]] = {
     "windows": lambda ds: ds.windows(4, labels=True),
     "windows_in_documents": lambda ds: ds.windows(4, across=False, partial=True),
-    "packed": lambda ds: ds.pack(7).select("tokens", "segment_ids"),
+    "packed": lambda ds: ds.pack(7, segments=True).select("tokens", "segment_ids"),
 }
 
 

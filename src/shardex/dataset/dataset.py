@@ -754,7 +754,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         length: int,
         strategy: Strategy = "concat",
         *,
-        segments: bool = True,
+        segments: bool = False,
         field: str | None = None,
         labels: bool = False,
         dtype: Any = None,
@@ -773,7 +773,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         With `segments` samples have three more fields, for attention inside of documents: ``segment_ids`` (1, 2, ...
         for the pieces of a sample, 0 in padding), ``positions`` (from 0 on in each piece, 0 in padding) and
         ``cu_seqlens`` (0, the end of each piece, and `length` if there is padding: as a last piece). They replace
-        arrays of these names in the documents. Only fields that are read are computed (`select`, ``Loader(fields=)``).
+        arrays of these names in the documents. Only fields that are read are computed: `select` those that you use.
         For `field`, `dtype` and other arrays see `windows`; in padding, other arrays are 0.
 
         With `labels` samples have ``inputs`` and ``labels`` instead of the tokens, int64 by default: the label of a
@@ -784,7 +784,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         >>> ds = sx.open([{"tokens": [1, 2, 3]}, {"tokens": [4, 5, 6, 7]}, {"tokens": [8]}])
         >>> ds.pack(4)["tokens"].tolist(), ds.pack(4, "best_fit")["tokens"].tolist()
         ([[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 2, 3, 8], [4, 5, 6, 7]])
-        >>> view = ds.pack(4, "best_fit", labels=True)
+        >>> view = ds.pack(4, "best_fit", segments=True, labels=True)
         >>> view["labels"].tolist(), view["segment_ids"].tolist()
         ([[2, 3, -100, -100], [5, 6, 7, -100]], [[1, 1, 1, 2], [1, 1, 1, 1]])
         """
