@@ -68,6 +68,18 @@ def test_number_of_free_pieces_is_bounded() -> None:
     assert len(pool._free) == 8
 
 
+def test_bytes_of_free_pieces_are_bounded() -> None:
+    arrays = [pooled_empty((100 * LARGE,), np.uint8) for _ in range(5)]
+    small = pooled_empty((LARGE,), np.uint8)
+    where = address(arrays[-1])
+    del small
+    while arrays:
+        del arrays[0]
+    assert sum(piece.size for piece in pool._free) <= 256 << 20
+    assert address(pooled_empty((100 * LARGE,), np.uint8)) == where
+    assert pooled_empty((257 * LARGE,), np.uint8).base is None
+
+
 def test_threads_never_share_a_piece() -> None:
     wrong = []
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 import weakref
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 _LARGE = 256 << 10
-_HUGE = 64 << 20
-"""Larger pieces are not pooled: holding them costs more memory than allocating them costs time."""
+_MAX_BYTES = 256 << 20
+"""Largest size of all free pieces together; a larger one is not pooled."""
 _MAX_FREE = 8
 """Largest number of free pieces in the pool."""
 
@@ -35,7 +36,7 @@ def pooled_empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
-    if not _LARGE <= size <= _HUGE:
+    if not _LARGE <= size <= _MAX_BYTES:
         return np.empty(shape, kind)
     piece = _take_piece(size)
     # This array is not a view of another numpy array, so it is the base of all views and lives as long as any of them.
@@ -60,4 +61,9 @@ def _take_piece(size: int) -> NDArray[np.uint8]:
 
 
 def _put_back(reference: weakref.ref[Any]) -> None:
-    _free.append(_used.pop(id(reference))[1])
+    piece = _used.pop(id(reference))[1]
+    _free.append(piece)
+    if piece.size > _MAX_BYTES // _MAX_FREE:
+        with suppress(IndexError):  # another thread has taken the last one
+            while sum(one.size for one in list(_free)) > _MAX_BYTES:
+                _free.popleft()
