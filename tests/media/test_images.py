@@ -291,6 +291,14 @@ def test_truncated_files_are_errors(form: str) -> None:
         encode_image(data[: len(data) // 2])
 
 
+def test_png_files_with_changed_pixels_are_not_stored() -> None:
+    data = saved(Image.fromarray(picture()), "PNG")
+    at = data.index(b"IDAT") + 40
+    assert encode_image(data) == data
+    with pytest.raises(FormatError, match=r"expected a valid png image, found .* wrong checksum of the chunk IDAT"):
+        encode_image(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+
+
 def test_programs_are_never_started_for_a_file() -> None:
     with pytest.raises(FormatError, match="expected an image file"):
         decode_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 100 100\n")

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zlib import crc32
 
 from shardex.errors import FormatError, MissingExtraError, ShardexError
 
@@ -236,7 +237,7 @@ def has_end(data: bytes, form: str) -> bool:
     if form in ("jpeg", "jpeg2000"):
         return data.endswith(b"\xff\xd9") or data.rfind(b"\xff\xd9", -_TRAILING) >= 0
     if form == "png":
-        return data.rfind(b"IEND", -_TRAILING) >= 0
+        return _png_has_end(memoryview(data))
     if form == "gif":
         return data.endswith(b";")
     if form == "webp":
@@ -248,6 +249,21 @@ def has_end(data: bytes, form: str) -> bool:
         while 0 <= at < len(data) and (size := int.from_bytes(data[at : at + 4], "big")) > 1:
             at += size
         return at == len(data)
+    return False
+
+
+def _png_has_end(data: memoryview) -> bool:
+    """Return whether a PNG file has its end; raise `FormatError` for a wrong checksum: Pillow ignores some."""
+    at, last = 8, len(data) - 12
+    while at <= last:
+        size, kind = _CHUNK.unpack_from(data, at)
+        wrong = crc32(data[at + 4 : at + 8 + size]).to_bytes(4, "big") != data[at + 8 + size : at + 12 + size]
+        if wrong and kind[:1].isupper():  # a chunk that decoding needs
+            found = f"{len(data)} bytes with a wrong checksum of the chunk {kind.decode('latin-1')} at byte {at}"
+            raise FormatError(f"expected a valid png image, found {found}")
+        if kind == b"IEND":
+            return True
+        at += 12 + size
     return False
 
 

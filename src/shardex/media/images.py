@@ -294,7 +294,7 @@ def encode_image(value: Any, format: str = "png", *, mode: str | None = None, qu
 
 
 def _checked(data: bytes) -> bytes:
-    """Return the bytes of an image file; raise `FormatError` if its header is damaged or its end is missing."""
+    """Return the bytes of an image file; raise `FormatError` if it is damaged, as far as that is seen undecoded."""
     info = image_info(data)
     check_pixels(info, MAX_PIXELS)
     if not has_end(data, info.format):
