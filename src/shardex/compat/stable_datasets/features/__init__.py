@@ -1,0 +1,10 @@
+"""The features of stable_datasets: what a column holds, how values are stored in Arrow, and how they are returned.
+
+Each feature says which feature of shardex it is (`FeatureType.core`); images, arrays and videos are encoded and decoded
+by that.
+
+- `base`: `FeatureType`, and the features of numbers, texts, classes and lists
+- `array`: arrays of a fixed shape
+- `image`: images
+- `video`: videos as files next to the shards, or as bytes
+"""
