@@ -178,10 +178,10 @@ def test_loader_over_a_hugging_face_dataset(on_disk: Any) -> None:
 
 
 def test_a_saved_dataset_dict_is_loaded_by_splits(tmp_path: Path) -> None:
-    saved = {"test": theirs(2), "train": theirs(3), "train_more": theirs(4)}
+    saved = {"test": theirs(2), "train": theirs(3), "train_more": theirs(4), "validation": theirs(0)}
     datasets.DatasetDict(saved).save_to_disk(str(tmp_path / "hub"))
     splits = sx.load_dataset(tmp_path / "hub")
-    assert splits.num_rows == {"train": 3, "test": 2, "train_more": 4}
+    assert splits.num_rows == {"train": 3, "validation": 0, "test": 2, "train_more": 4}
     assert [one.i for one in splits["train_more"].select("i")] == [example(k)["i"] for k in range(4)]
     assert len(sx.load_dataset(tmp_path / "hub", split="train_more[:2]")) == 2
     with pytest.raises(UnknownFormatError, match=r"with the splits .*; open all of them with sx\.load_dataset\("):

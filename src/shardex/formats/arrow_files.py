@@ -48,6 +48,7 @@ from shardex.schema import Features
 EXTENSIONS = (".arrow", ".feather", ".ipc")
 _MAGIC = b"ARROW1"
 _METADATA = "_metadata.json"
+_STATE = "state.json"
 _REFUSED = (pa.ArrowException, OSError)
 
 
@@ -323,13 +324,22 @@ def _shards_in_order(files: Files) -> tuple[Files, list[int] | None]:
         if metadata.shard_filenames is not None:
             shards = Files(files.source, tuple(metadata.shard_filenames), files.what, files.folder)
             return shards, metadata.shard_row_counts or []
-    return files.having(*EXTENSIONS), None
+    shards = files.having(*EXTENSIONS)
+    return shards, [] if _STATE in files.paths and not shards.paths and _is_saved_empty(files) else None
+
+
+def _is_saved_empty(files: Files) -> bool:
+    """Return whether ``Dataset.save_to_disk`` of Hugging Face has noted that it wrote no shard."""
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(files.source.load(_STATE)).get("_data_files") == []
+    return False
 
 
 def is_empty_cache(files: Files) -> bool:
-    """Return True for a folder that has only a `_metadata.json`, which says that there are no shards."""
-    if not files.folder or files.paths != (_METADATA,):
+    """Return True for a folder that has only a `_metadata.json` or `state.json` that says that it has no shards."""
+    if not files.folder or (files.paths != (_METADATA,) and set(files.paths) != {_STATE, "dataset_info.json"}):
         return False
     with suppress(FormatError):
-        return _shards_in_order(files)[0].paths == ()
+        shards, counts = _shards_in_order(files)
+        return counts is not None and not shards.paths
     return False
