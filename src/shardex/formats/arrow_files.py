@@ -331,7 +331,7 @@ def _shards_in_order(files: Files) -> tuple[Files, list[int] | None]:
 def _is_saved_empty(files: Files) -> bool:
     """Return whether ``Dataset.save_to_disk`` of Hugging Face has noted that it wrote no shard."""
     with suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(files.source.load(_STATE)).get("_data_files") == []
+        return bool(msgspec.json.decode(files.source.load(_STATE)).get("_data_files") == [])
     return False
 
 
