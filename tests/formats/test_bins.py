@@ -418,20 +418,95 @@ def test_bin_beyond_4_gib_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_modes_and_wrong_options(tmp_path: Path) -> None:
     path = write(tmp_path / "d", {"b": bytes}, [{"b": b"old"}])
     features = Features.of({"b": bytes})
-    with pytest.raises(ArgumentError, match='got "append": bins cannot be appended to yet'):
-        create(str(path), features, mode="append")
     with pytest.raises(AlreadyExistsError):
         create(str(path), features)
     write(path, features, [{"b": b"new"}], mode="overwrite")
     assert packets(opened(path)) == [b"new"]
-    for options in ({"splits": 0}, {"codec": "npy"}, {"codec": "pickle"}):
-        with pytest.raises(ArgumentError, match="expected"):
-            create(str(tmp_path / "e"), features, **cast(Any, options))
+    for splits in (0, [], [0, -1], [1 << 32]):
+        with pytest.raises(ArgumentError, match="expected at least one split"):
+            create(str(tmp_path / "e"), features, splits=cast(Any, splits))
+    for codec in ("npy", "pickle"):
+        with pytest.raises(ArgumentError, match="expected codec="):
+            create(str(tmp_path / "e"), features, codec=codec)
     with pytest.raises(ArgumentError, match='"raw" for one field of bytes'):
         create(str(tmp_path / "e"), Features.of({"n": int}), codec="raw")
     with pytest.raises(SchemaError, match="JSON has text but no bytes"):
         create(str(tmp_path / "e"), features, codec="json")
     assert os.listdir(tmp_path) == ["d"]
+
+
+def test_splits_may_be_numbers_of_bins(tmp_path: Path) -> None:
+    path = write(tmp_path / "d", {"b": bytes}, [{"b": bytes([k])} for k in range(5)], splits=[7, 2])
+    assert sorted(contents(path)) == ["bin00000002.dat", "bin00000007.dat", "index.dat"]
+    rows = opened(path)
+    assert packets(rows) == [bytes([k]) for k in range(5)]
+    assert [some.tolist() for some in rows.rows_by_bin()] == [[1, 3], [0, 2, 4]]
+    assert opened(write(tmp_path / "e", {"b": bytes}, [])).rows_by_bin() == []
+
+
+# -- appending ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0, 1, 5])
+def test_appends_the_bytes_that_splitdataloader_appends(tmp_path: Path, first: int) -> None:
+    given = [bytes([k]) * (k % 7) for k in range(20)]
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for some, splits in ((given[:first], 3), (given[first:], 5), ([], 2), (given[:4], 2)):
+        write(ours, {"b": bytes}, [{"b": packet} for packet in some], splits=splits, mode="append")
+        real(theirs, *some, splits=splits)
+        assert contents(ours) == contents(theirs)
+    assert packets(opened(ours)) == given + given[:4]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ours", "theirs"]
+
+
+def test_append_needs_the_codec_and_schema_that_exist(tmp_path: Path) -> None:
+    path = write(tmp_path / "d", {"n": int}, [{"n": 1}], codec="json", mode="append")
+    write(path, {"n": int}, [{"n": 2}], codec="json", mode="append")
+    assert every(opened(path)) == [{"n": 1}, {"n": 2}]
+    for features, codec in (({"n": int}, None), ({"n": float}, "json"), ({"b": bytes}, None)):
+        with pytest.raises(
+            SchemaError, match="expected packets as those that exist: codec 'json', fields n int64, got "
+        ):
+            create(str(path), Features.of(features), mode="append", codec=codec)
+    with pytest.raises(SchemaError, match="expected packets as those that exist: codec 'raw', got codec 'msgpack'"):
+        create(str(real(tmp_path / "e", b"x")), Features.of({"n": int}), mode="append")
+    (tmp_path / "e" / "index.dat").write_bytes(bytes(13))
+    with pytest.raises(FormatError, match="end in a partial entry"):
+        create(str(tmp_path / "e"), Features.of({"b": bytes}), mode="append")
+
+
+def test_append_beyond_4_gib_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = real(tmp_path / "d", b"x" * 10, splits=1)
+    monkeypatch.setattr(bins, "_LARGEST", 30)
+    first, second = (create(str(path), Features.of({"b": bytes}), splits=1, mode="append") for _ in range(2))
+    with pytest.raises(SchemaError, match="got a packet of 13 for bin 0, which has 14 - at sample 0"):
+        first.append({"b": b"y" * 13})
+    first.append({"b": b"z" * 12})
+    second.append({"b": b"z" * 12})
+    first.close()
+    before = contents(path)
+    with pytest.raises(SchemaError, match="expected bins of at most 30 bytes, got 46 for bin 0"):
+        second.close()
+    assert contents(path) == before
+    assert packets(opened(path)) == [b"x" * 10, b"z" * 12]
+
+
+def test_two_appends_at_once_are_both_kept(tmp_path: Path) -> None:
+    path = real(tmp_path / "d", b"old", b"older")
+    reader = opened(path)
+    writers = [create(str(path), Features.of({"b": bytes}), splits=2, mode="append") for _ in range(2)]
+    for k in range(9):
+        for number, writer in enumerate(writers):
+            writer.append({"b": bytes([k, number])})
+    for writer in writers:
+        writer.close()
+    assert packets(opened(path)) == [b"old", b"older"] + [bytes([k, n]) for n in range(2) for k in range(9)]
+    assert len(reader) == 2
+    writers = [create(str(path), Features.of({"b": bytes}), mode="append") for _ in range(2)]
+    for writer in writers:
+        writer.append({"b": b"not written"})
+        writer.abort()
+    assert len(opened(path)) == 20
 
 
 def test_refused_sample_is_not_written(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 - `checksums`: saved checksums for files whose format has none
 - `staging`: temporary folders, published or uploaded in one step
 - `append_records`: several files that are added to a folder become visible together
+- `extend_files`: bytes that are added to the ends of several files become visible together
 - `all_or_nothing`: base class of writers: open, then closed (all published) or aborted (nothing published)
 """
 

@@ -4,7 +4,8 @@ Formats whose shards are plain files write them into a `Stage`, a temporary fold
 `StagedWriter`. Publishing moves the folder into place:
 
 - a new dataset appears by one rename, an overwritten one by the exchange of two folders;
-- appended files are synced and then linked into the existing folder, all of them or none (`append_records`);
+- appended files are synced and then linked into the existing folder, all of them or none (`append_records`), or their
+  bytes are added to existing files (`extend_files`);
 - at a URL, where nothing can be renamed, the files are uploaded one by one (`upload`): each appears whole, and those
   that the format lists in `publish_last` come after all others. Existing datasets there are never replaced or extended.
 
@@ -21,7 +22,7 @@ import secrets
 import shutil
 import tempfile
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cached_property
 from typing import Any
@@ -29,6 +30,7 @@ from typing import Any
 from shardex.errors import AlreadyExistsError, ArgumentError, NotFoundError, ShardexError, storage_errors
 from shardex.files.all_or_nothing import AllOrNothing
 from shardex.files.append_records import CLAIM, link_together, pending_names, undo_unfinished
+from shardex.files.extend_files import extend_together
 from shardex.files.patterns import natural_order
 from shardex.sources import LocalSource, Place, Source, make_folder, place_of, sync_folder
 
@@ -207,6 +209,17 @@ class Stage:
             upload(place, self._target, self._publish_last)
         else:
             self._move()
+        self.discard()
+
+    def extend(self, index: str, adjust: Callable[[bytes, Mapping[str, int]], bytes]) -> None:
+        """Publish by adding the files to those of the target with the same names, if there are some.
+
+        `index` and `adjust` are those of `extend_together`.
+        """
+        if not check_target(self._target, self.mode, self._owned):
+            return self.publish()
+        files = [path for path in natural_order(self.place.paths()) if path != index]
+        extend_together(self._folder, self.path, files, index, adjust)
         self.discard()
 
     def _move(self) -> None:

@@ -47,6 +47,7 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 """
 
 from shardex.formats.arrow_files import EXTENSIONS, is_empty_cache, open_files
+from shardex.formats.bins import BinRows, BinWriter
 from shardex.formats.join_shards import STAGE
 from shardex.formats.media_files import classes_of_splits, is_metadata, split_folders
 from shardex.formats.registry import (
@@ -66,6 +67,8 @@ __all__ = [
     "EXTENSIONS",
     "FORMATS",
     "STAGE",
+    "BinRows",
+    "BinWriter",
     "Format",
     "ShardRows",
     "ShardWriter",

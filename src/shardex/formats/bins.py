@@ -25,7 +25,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
-from shardex.files import Files
+from shardex.files import Files, find
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl_lines import refuse_bytes, refuse_lost_shape, shaped_fields, to_json
 from shardex.formats.record_fields import MakeDecoder
@@ -169,6 +169,15 @@ class BinRows(DictRows):
             self._refuse(int(rows[k]), int(prefixes.view("<u4")[k]), int(found.length[k]))
         return found
 
+    def rows_by_bin(self) -> list[Integers]:
+        """Return the rows of each bin that has packets, in the order of their bytes in it.
+
+        A loop over these rows reads the files from beginning to end.
+        """
+        which, begin, _ = self.index.locate(np.arange(len(self)))
+        order = np.lexsort((begin, which))
+        return np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(self) else []
+
     def needed_ranges(self, rows: Integers, fields: Sequence[str] | None) -> Ranges:
         """Return the byte ranges of packets with their prefixes."""
         which, begin, length = self.index.locate(rows)
@@ -205,36 +214,71 @@ class BinRows(DictRows):
 
 
 def create(
-    path: str, features: Features, *, mode: str = "create", splits: int = 256, codec: str | None = None
+    path: str,
+    features: Features,
+    *,
+    mode: str = "create",
+    splits: int | Sequence[int] = 256,
+    codec: str | None = None,
 ) -> BinWriter:
-    """Return a writer of bins. A single field of bytes is written unchanged, other samples as MessagePack or JSON."""
-    if mode == "append":
-        raise ArgumentError('expected mode "create" or "overwrite", got "append": bins cannot be appended to yet')
+    """Return a writer of bins. A single field of bytes is written unchanged, other samples as MessagePack or JSON.
+
+    Packets are written to the bins in turn; `splits` is their number, or their numbers in the order of their turns.
+    """
     return BinWriter(path, Features.of(features), mode, splits, codec)
 
 
 class BinWriter(SampleWriter):
-    """Writes packets to the bins in turn, as splitdataloader does; made by `create`."""
+    """Writes packets to the bins in turn, as splitdataloader does; `create` makes one.
 
-    def __init__(self, path: str, features: Features, mode: str, splits: int, codec: str | None) -> None:
+    `owned` matches the files that mode "overwrite" may remove.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        features: Features,
+        mode: str = "create",
+        splits: int | Sequence[int] = 256,
+        codec: str | None = None,
+        *,
+        owned: str = _OWNED,
+    ) -> None:
         raw = list(features.values()) == [Bytes()]
         self._codec = codec or ("raw" if raw else "msgpack")
         if self._codec not in ("raw", "msgpack", "json") or (self._codec == "raw" and not raw):
             raise ArgumentError(f'expected codec="msgpack" or "json" (or "raw" for one field of bytes), got {codec!r}')
-        if not 1 <= splits <= _LARGEST:
+        self._turns = range(splits) if isinstance(splits, int) else splits
+        if not len(self._turns) or not (min(self._turns) >= 0 and max(self._turns) < _LARGEST):
             raise ArgumentError(f"expected at least one split, got {splits}")
         if self._codec == "json":
             refuse_bytes(features)
-        super().__init__(path, mode, features, _OWNED, publish_last=(HEAD, INDEX))
-        self._splits, self._shaped = splits, shaped_fields(features)
+        super().__init__(path, mode, features, owned, publish_last=(HEAD, INDEX))
+        self._shaped = shaped_fields(features)
+        self._before = self._existing_bins()
+        """Bytes of each bin that is appended to; others may be added to them before the new ones are published."""
         self._packets: dict[int, list[bytes]] = {}
         self._entries: list[bytes] = []
         self._buffered = 0
         """Bytes of all packets and index entries that are not written yet."""
         self._sizes: dict[int, int] = {}
-        """Bytes of each bin, buffered ones included."""
+        """New bytes of each bin, buffered ones included."""
         self._written: dict[str, int] = {}
         """Bytes in each file."""
+
+    def _existing_bins(self) -> dict[int, int]:
+        """Return the bytes of each bin in mode "append"; its packets must have the codec and schema of this writer."""
+        if INDEX not in self._stage.existing:
+            return {}
+        files = find(self.path)
+        codec, schema = _read_head(files)
+        if codec != self._codec or (schema is not None and schema != self._features):
+            fields = "" if schema is None else f", fields {schema}"
+            raise SchemaError(
+                f"{self.path}: expected packets as those that exist: codec {codec!r}{fields}, "
+                f"got codec {self._codec!r}, fields {self._features}; pass codec= and a schema"
+            )
+        return {int(file.path[3:-4]): file.size for file in open(files).index.files}
 
     def _encode(self, sample: Mapping[str, Any]) -> bytes:
         if self._codec == "raw":
@@ -247,13 +291,14 @@ class BinWriter(SampleWriter):
         return to_json(sample)
 
     def _store(self, record: bytes) -> None:
-        number, length = self._samples % self._splits, len(record)
+        number, length = self._turns[self._samples % len(self._turns)], len(record)
         position = self._sizes.get(number, 0)
         end = position + _PREFIX + length
-        if end > _LARGEST:
+        if end + self._before.get(number, 0) > _LARGEST:
+            has = position + self._before.get(number, 0)
             raise SchemaError(
                 f"expected bins of at most {_LARGEST} bytes, got a packet of {length} for bin {number}, "
-                f"which has {position} - at sample {self._samples}; write with more than {self._splits} splits"
+                f"which has {has} - at sample {self._samples}; write with more than {len(self._turns)} splits"
             )
         if self._buffered >= _FLUSH:
             self._flush()
@@ -264,7 +309,7 @@ class BinWriter(SampleWriter):
 
     def _flush(self) -> None:
         for number in sorted(self._packets):
-            self._write(f"bin{number:08d}.dat", self._packets[number])
+            self._write(_bin_name(number), self._packets[number])
             del self._packets[number]
         self._write(INDEX, self._entries)
         self._entries, self._buffered = [], 0
@@ -272,10 +317,35 @@ class BinWriter(SampleWriter):
     def _write(self, path: str, pieces: list[bytes]) -> None:
         self._written[path] = self._stage.append(path, pieces, self._written.get(path, 0))
 
+    def _publish(self) -> None:
+        self._finish()
+        if self._stage.mode == "append":
+            self._stage.extend(INDEX, _moved)
+        else:
+            self._stage.publish()
+
     def _finish(self) -> None:
         self._flush()
-        if self._codec != "raw":
+        if self._codec != "raw" and HEAD not in self._stage.existing:
             self._stage.place.put(HEAD, JSON.encode({"decode": self._codec, "schema": self._features.to_json()}))
+
+
+def _moved(entries: bytes, sizes: Mapping[str, int]) -> bytes:
+    """Return the index entries of new packets, each behind the bytes that its bin has already."""
+    moved = np.frombuffer(entries, "<u4").reshape(-1, 3).astype(np.int64)
+    numbers, which = np.unique(moved[:, 0], return_inverse=True)
+    moved[:, 1] += np.array([sizes[_bin_name(number)] for number in numbers.tolist()], np.int64)[which]
+    ends = moved[:, 1] + _PREFIX + moved[:, 2]
+    if len(ends) and ends.max() > _LARGEST:
+        raise SchemaError(
+            f"expected bins of at most {_LARGEST} bytes, got {ends.max()} for bin {moved[ends.argmax(), 0]}; "
+            "write with more splits"
+        )
+    return moved.astype("<u4").tobytes()
+
+
+def _bin_name(number: int) -> str:
+    return f"bin{number:08d}.dat"
 
 
 _join = JoinShards(_OWNED, ".dat", publish_last=(HEAD, INDEX))

@@ -28,7 +28,7 @@ from shardex.workers.executors import (
     start_executor,
 )
 from shardex.workers.function_fingerprint import function_fingerprint, unknown_objects
-from shardex.workers.prefetch import Prefetch
+from shardex.workers.prefetch import Prefetch, PrefetchedValues
 from shardex.workers.process_pool import ProcessPool
 from shardex.workers.ray_executor import StoredValue, import_ray
 from shardex.workers.shared_arena import dump_value
@@ -38,6 +38,7 @@ __all__ = [
     "ExecutorLike",
     "InlineExecutor",
     "Prefetch",
+    "PrefetchedValues",
     "ProcessPool",
     "StoredValue",
     "ThreadExecutor",

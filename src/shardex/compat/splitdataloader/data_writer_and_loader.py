@@ -1,0 +1,257 @@
+"""Packets of bytes in numbered bins: `write_split_data`, `SplitDataLoader`, and functions for single packets.
+
+The files are read and written by the format `bins` of shardex; those of splitdataloader have the same bytes.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import random
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final, SupportsIndex, overload
+
+import numpy as np
+
+from shardex.compat.splitdataloader.exceptions import (
+    MissingBinError,
+    PacketError,
+    PacketIndexError,
+    PacketSizeError,
+    SplitsError,
+)
+from shardex.errors import FormatError, RowError, SchemaError, StaleIndexError
+from shardex.formats import BinRows, BinWriter, open_rows
+from shardex.kernel import Integers
+from shardex.schema import Bytes, Features
+
+STRUCT_NUM_FORMAT: Final = "<I"
+STRUCT_NUM_FORMAT_SIZE: Final = struct.calcsize(STRUCT_NUM_FORMAT)
+_PACKETS = (bytes, bytearray, memoryview)
+_AT_ONCE = 4 << 20
+"""Bytes of packets that a loop reads at once."""
+_ATTEMPTS = 10
+"""Times that bins are opened while another process appends to them."""
+
+
+def write_split_data(
+    target_dir: str | os.PathLike[str],
+    input_sequence: Iterable[bytes],
+    splits: int = 256,
+    shuffle: bool = False,
+    start_clean: bool = False,
+    *,
+    seed: int | None = None,
+) -> None:
+    """Write packets to the bins of a folder in turn, after those that are there: all packets, or none after an error.
+
+    Each call begins with the first bin. With `shuffle` the bins take their turns in a random order: by `seed`, or
+    without one by the generator of the module `random`. `start_clean` replaces everything that is in the folder.
+    """
+    if splits < 1:
+        raise SplitsError(f"expected at least one split, got {splits}")
+    turns = list(range(splits))
+    if shuffle:
+        (random if seed is None else random.Random(seed)).shuffle(turns)
+    mode = "overwrite" if start_clean else "append"
+    with BinWriter(os.fspath(target_dir), Features({"data": Bytes()}), mode, turns, owned=".*") as out:
+        for packet in input_sequence:
+            try:
+                out.append({"data": packet})
+            except SchemaError as error:
+                if not isinstance(packet, _PACKETS):
+                    raise
+                raise PacketSizeError(str(error)) from None
+
+
+class SplitDataLoader:
+    """Packets of a folder that `write_split_data` wrote, by position or bin by bin.
+
+    It opens the folder when it is first used, and again when its index has changed. It can be pickled, used by several
+    threads, and in processes that were forked.
+
+    >>> import tempfile; folder = tempfile.mkdtemp()
+    >>> write_split_data(folder, [b"a", b"b", b"c"], splits=2)
+    >>> loader = SplitDataLoader(folder)
+    >>> len(loader), loader[1], loader[-1], loader[:2]
+    (3, b'b', b'c', [b'a', b'b'])
+    >>> list(loader.iterate_binwise())
+    [b'a', b'c', b'b']
+    """
+
+    def __init__(self, data_dir: str | os.PathLike[str]) -> None:
+        self.data_dir_path = Path(data_dir)
+        self.index_file = get_index_file(self.data_dir_path)
+        self.index_packet_size = 3 * STRUCT_NUM_FORMAT_SIZE
+        self._index = os.fspath(self.index_file)
+        self._opened: tuple[tuple[int, ...], BinRows] | None = None
+        """The rows, and which file and size their index had."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_opened": None}
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+    @overload
+    def __getitem__(self, idx: SupportsIndex) -> bytes: ...
+
+    @overload
+    def __getitem__(self, idx: slice) -> list[bytes]: ...
+
+    def __getitem__(self, idx: SupportsIndex | slice) -> bytes | list[bytes]:
+        """Return one packet, or a list of the packets of a slice; negative positions count from the end."""
+        if type(idx) is not int:
+            if isinstance(idx, slice):
+                return list(self._packets(np.arange(len(self))[idx]))
+            idx = operator.index(idx)
+        try:
+            return self._rows().record(idx).tobytes()
+        except (RowError, FormatError, StaleIndexError):
+            return self._read([self._position(idx)])[0]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._packets(np.arange(len(self)))
+
+    def iterate_binwise(self, shuffle: bool = False, *, seed: int | None = None) -> Iterator[bytes]:
+        """Return the packets bin by bin, in the order of the files, which reads them fastest.
+
+        With `shuffle` the order of the bins, and that of the packets in each of them, is random: by `seed`, or without
+        one by the generator of the module `random`.
+        """
+        bins: list[Any] = self._rows().rows_by_bin()
+        if shuffle:
+            choose = random if seed is None else random.Random(seed)
+            bins = [rows.tolist() for rows in bins]
+            choose.shuffle(bins)
+            for rows in bins:
+                choose.shuffle(rows)
+        yield from self._packets(np.concatenate([np.empty(0, np.int64), *bins]))
+
+    def _rows(self) -> BinRows:
+        """Return the rows of the files as they are now."""
+        stat, opened = os.stat(self._index), self._opened
+        stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        if opened is None or opened[0] != stamp:
+            try:
+                rows = open_rows(self.data_dir_path, "bins", decode="raw")
+            except FormatError as error:
+                raise PacketError(str(error)) from None
+            assert isinstance(rows, BinRows)
+            opened = self._opened = stamp, rows
+        return opened[1]
+
+    def _position(self, idx: int) -> int:
+        """Return a position from the beginning."""
+        count = len(self)
+        if not -count <= idx < count:
+            raise PacketIndexError(f"{self.data_dir_path}: expected a position from {-count} to {count - 1}, got {idx}")
+        return idx % count
+
+    def _packets(self, order: Integers) -> Iterator[bytes]:
+        """Yield the packets of these rows, some MiB of them read at once."""
+        if len(order):
+            ends = np.cumsum(self._rows().index.lengths()[order])
+            for some in np.split(order, np.flatnonzero(np.diff(ends // _AT_ONCE)) + 1):
+                yield from self._read(some)
+
+    def _read(self, rows: Integers | list[int]) -> list[bytes]:
+        """Return some packets, also while another process appends more of them."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                found: Any = self._rows().read(np.asarray(rows))["data"]
+                return list(found)
+            except StaleIndexError:  # a bin has grown since it was opened
+                self._opened = None
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except FormatError as error:
+                raise self._damaged(rows, error) from None
+        raise AssertionError
+
+    def _damaged(self, rows: Integers | list[int], error: FormatError) -> PacketError:
+        """Return the error of one of these packets as one of the type that users of splitdataloader expect."""
+        with open(self._index, "rb") as index:
+            for row in rows:
+                index.seek(int(row) * self.index_packet_size)
+                if not get_bin_file_for_index(self.data_dir_path, read_struct_unpack(index)[1]).exists():
+                    return MissingBinError(str(error))
+        return PacketError(str(error))
+
+
+# -- files and single packets -------------------------------------------------------------------------------------
+
+
+def get_index_file(data_dir_path: Path) -> Path:
+    """Return the path of the index of a folder."""
+    return data_dir_path / "index.dat"
+
+
+def get_bin_file_for_index(data_dir_path: Path, index: int) -> Path:
+    """Return the path of a bin.
+
+    >>> get_bin_file_for_index(Path("data"), 7).name
+    'bin00000007.dat'
+    """
+    return data_dir_path / f"bin{index:08d}.dat"
+
+
+def struct_pack_write(writer: BinaryIO, number: int) -> None:
+    """Write a number of 32 bits, little-endian."""
+    writer.write(struct.pack(STRUCT_NUM_FORMAT, number))
+
+
+def read_struct_unpack(reader: BinaryIO) -> tuple[bool, int]:
+    """Read a number that `struct_pack_write` wrote: True and the number, or False and 0 at the end of the file."""
+    data = reader.read(STRUCT_NUM_FORMAT_SIZE)
+    if not data:
+        return False, 0
+    if len(data) < STRUCT_NUM_FORMAT_SIZE:
+        raise PacketError(f"{_name(reader)}: expected {STRUCT_NUM_FORMAT_SIZE} bytes of a number, got {len(data)}")
+    return True, int.from_bytes(data, "little")
+
+
+def write_size_prefixed(writer: BinaryIO, data: bytes) -> None:
+    """Write a packet: its size, then its bytes. Nothing is written if it is no packet.
+
+    >>> import io; file = io.BytesIO()
+    >>> write_size_prefixed(file, b"one"); write_size_prefixed(file, b"two"); file.seek(0)
+    0
+    >>> read_size_prefixed(file), read_all_size_prefixed_packets(file), read_size_prefixed(file)
+    ((True, b'one'), [b'two'], (False, b''))
+    """
+    packet = _checked(data)
+    writer.write(struct.pack(STRUCT_NUM_FORMAT, len(packet)) + packet)
+
+
+def read_size_prefixed(reader: BinaryIO) -> tuple[bool, bytes]:
+    """Read a packet: True and its bytes, or False and no bytes at the end of the file."""
+    valid, size = read_struct_unpack(reader)
+    data = reader.read(size) if valid else b""
+    if len(data) != size:
+        raise PacketError(f"{_name(reader)}: expected a packet of {size} bytes, got {len(data)}; the file is cut off")
+    return valid, data
+
+
+def read_all_size_prefixed_packets(reader: BinaryIO) -> list[bytes]:
+    """Read all packets up to the end of the file."""
+    packets = []
+    while (found := read_size_prefixed(reader))[0]:
+        packets.append(found[1])
+    return packets
+
+
+def _checked(data: Any) -> bytes:
+    """Return a packet as bytes."""
+    if not isinstance(data, _PACKETS):
+        raise SchemaError(f"expected the bytes of a packet, got {type(data).__name__}; encode it first")
+    packet = bytes(data)
+    if len(packet) >> 32:
+        raise PacketSizeError(f"expected a packet of less than 4 GiB, got {len(packet)} bytes")
+    return packet
+
+
+def _name(reader: BinaryIO) -> str:
+    return str(getattr(reader, "name", "stream"))
