@@ -80,3 +80,12 @@ def test_path_lengths_match_exhaustive_search(edges: set[tuple[int, int]]) -> No
             assert distance[end] >= 2
             continue
         assert (None if found is None else len(found)) == distance.get(end)
+
+
+def test_identity_takes_the_place_of_the_label() -> None:
+    known = LensGraph()
+    first, second = Step("a", "b", "f"), Step("a", "b", "g")
+    known.add(first, ("a", "b"))
+    known.add(second, ("a", "b"))
+    assert known.path("a", "b") == known.views("a") == [second]
+    assert known.get(("a", "b")) is second and known.get("f") is None

@@ -93,6 +93,16 @@ def everything(**changed: Any) -> Everything:
     return Everything(**{**values, **changed})
 
 
+def test_default_factories_survive_a_second_dataclass() -> None:
+    @dataclasses.dataclass
+    class Twice(sx.PackableSample):
+        number: int = 3
+        tags: list[str] = dataclasses.field(default_factory=list)
+
+    assert Twice() == Twice(3, []) == Twice.from_data({})
+    assert dataclasses.fields(Twice)[1].default_factory is list
+
+
 def test_packable_makes_a_dataclass_of_the_same_name() -> None:
     assert dataclasses.is_dataclass(Everything) and issubclass(Everything, sx.PackableSample)
     assert dataclasses.is_dataclass(Inner) and issubclass(INNER, sx.PackableSample)

@@ -43,8 +43,18 @@ def resolve(system: str, name: str) -> object:
         path = f"{path}.{part}"
         if isinstance(found, type) and part in _instance_attributes(found):
             return part
-        found = getattr(found, part) if hasattr(found, part) else importlib.import_module(path)
+        found = getattr(found, part) if hasattr(found, part) else _in_module(path)
     return found
+
+
+def _in_module(path: str) -> object:
+    """Return a module, or what the module of this path has: a function of the package may have the module's name."""
+    parent, _, name = path.rpartition(".")
+    try:
+        module = importlib.import_module(parent)
+    except ModuleNotFoundError:
+        return importlib.import_module(path)
+    return getattr(module, name) if hasattr(module, name) else importlib.import_module(path)
 
 
 def _instance_attributes(of: type) -> set[str]:

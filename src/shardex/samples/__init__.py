@@ -18,8 +18,8 @@ from shardex.samples.class_record import is_sample_class, record_of
 from shardex.samples.field_subset import FieldSubset, feature_in_class, schema_conflicts
 from shardex.samples.fit_sample import ClassFitter, sample_from
 from shardex.samples.lens import LENSES, Lens, lens
-from shardex.samples.lens_graph import type_name
-from shardex.samples.packable import PackableSample, packable
+from shardex.samples.lens_graph import LensGraph, type_name
+from shardex.samples.packable import PackableSample, packable, packable_class
 from shardex.samples.sample import Batch, DictSample, T_co, fields_of, sample_constructor
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "DictSample",
     "FieldSubset",
     "Lens",
+    "LensGraph",
     "PackableSample",
     "T_co",
     "feature_in_class",
@@ -36,6 +37,7 @@ __all__ = [
     "is_sample_class",
     "lens",
     "packable",
+    "packable_class",
     "record_of",
     "sample_constructor",
     "sample_from",

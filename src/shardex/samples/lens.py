@@ -77,7 +77,7 @@ class Lens(Generic[S, V]):
         >>> Lens.identity(DictSample).put(DictSample(x=2), DictSample(x=1))
         DictSample(x=2)
         """
-        return Lens(_get_whole, _put_whole, source=kind, view=kind)
+        return cast("type[Lens[T, T]]", cls)(_get_whole, _put_whole, source=kind, view=kind)
 
     @classmethod
     def between(cls, source: type[T], view: type[W]) -> Lens[T, W]:
@@ -138,7 +138,8 @@ class Lens(Generic[S, V]):
                 f"{type_name(other.source)}"
             )
         both = _Composed(self, other)
-        composed: Lens[S, W] = Lens(both.get, both.put, source=self.source, view=other.view)
+        kind = cast("type[Lens[S, W]]", type(self))
+        composed = kind(both.get, both.put, source=self.source, view=other.view)
         composed.__name__ = f"{self.name} | {other.name}"
         return composed
 
@@ -184,7 +185,7 @@ class Lens(Generic[S, V]):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.__module__ != "__main__" and _lookup(self.__module__, self.__name__) is self:
             return _lookup, (self.__module__, self.__name__)
-        return _empty_lens, (), vars(self)
+        return _empty_lens, (type(self),), vars(self)
 
 
 LENSES = LensGraph()
@@ -300,9 +301,9 @@ def _lookup(module: str, name: str) -> Any:
     return found
 
 
-def _empty_lens() -> Lens[Any, Any]:
+def _empty_lens(kind: type[Lens[Any, Any]] = Lens) -> Lens[Any, Any]:
     """Return an empty lens for pickle to fill: the annotations of its functions may not resolve there."""
-    return Lens.__new__(Lens)
+    return kind.__new__(kind)
 
 
 class _Composed:

@@ -15,11 +15,22 @@ class LensGraph:
     """A graph of types (nodes) and lenses (edges)."""
 
     def __init__(self) -> None:
-        self._edges: dict[str, Any] = {}
+        self._edges: dict[Any, Any] = {}
 
-    def add(self, edge: Any) -> None:
-        """Add a lens; it replaces one with the same label, for example when a notebook cell is run again."""
-        self._edges[edge.label] = edge
+    def add(self, edge: Any, identity: Any = None) -> None:
+        """Add a lens; it replaces one with the same label, for example when a notebook cell is run again.
+
+        An `identity` takes the place of the label.
+        """
+        self._edges[edge.label if identity is None else identity] = edge
+
+    def get(self, identity: Any) -> Any:
+        """Return the lens with this identity, `None` if there is none."""
+        return self._edges.get(identity)
+
+    def views(self, source: Any) -> list[Any]:
+        """Return the lenses that take this type."""
+        return [edge for edge in self._edges.values() if edge.source == source]
 
     def path(self, source: Any, view: Any) -> list[Any] | None:
         """Return the shortest path, `None` if there is none; `LensError` if there are several."""

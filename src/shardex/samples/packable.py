@@ -44,7 +44,11 @@ class PackableSample:
         for name in ("__eq__", "__hash__", "__repr__"):
             if name not in vars(cls):
                 setattr(cls, name, getattr(cls, name))
+        given = {name: one for name, one in vars(cls).items() if isinstance(one, dataclasses.Field)}
         dataclasses.dataclass(eq=False, repr=False, **options)(cls)
+        for name, field in given.items():
+            if name not in vars(cls):
+                setattr(cls, name, field)  # @dataclass on top of it looks for default factories here
         if reserved := [name for name in _names(cls) if name in _RESERVED]:
             names = ", ".join(reserved)
             raise SchemaError(f"expected other field names than {names}, which every sample has - at {cls.__name__}")
@@ -139,14 +143,17 @@ def packable(cls: type[Any] | None = None, /, **options: bool) -> Any:
     Series(history=float32[3], station='unknown')
     """
     if cls is None:
-        return lambda cls: _packable(cls, options, sys._getframe(1))
-    return _packable(cls, options, sys._getframe(1))
+        return lambda cls: packable_class(cls, PackableSample, options, sys._getframe(1))
+    return packable_class(cls, PackableSample, options, sys._getframe(1))
 
 
-def _packable(cls: type[Any], options: Mapping[str, bool], frame: types.FrameType) -> type[Any]:
+def packable_class(
+    cls: type[Any], base: type[PackableSample], options: Mapping[str, bool], frame: types.FrameType
+) -> type[Any]:
+    """Return a class with the fields of `cls`, which `frame` has defined, that is derived from `base`."""
     if not isinstance(cls, type):
         raise SchemaError(f"expected a class with annotated fields, got {describe(cls)}")
-    if issubclass(cls, PackableSample):
+    if issubclass(cls, base):
         if options:
             raise SchemaError(f"expected options with the base: class {cls.__name__}(PackableSample, frozen=True)")
         return cls
@@ -159,7 +166,7 @@ def _packable(cls: type[Any], options: Mapping[str, bool], frame: types.FrameTyp
     # A subclass and not a copy, so that methods that call super() keep working.
     return types.new_class(
         cls.__name__,
-        (cls, PackableSample),
+        (cls, base),
         dict(options),
         lambda namespace: namespace.update(body, __doc__=cls.__doc__),
     )

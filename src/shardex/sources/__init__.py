@@ -52,7 +52,7 @@ from shardex.sources.local import LocalSource, make_folder, sync_folder
 from shardex.sources.page_cache import parse_size
 from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, check_path
 from shardex.sources.url import absolute_path, child_of, is_url, open_source, parent_of, place_of
-from shardex.sources.zip_members import member_names
+from shardex.sources.zip_members import RangeFile, member_names
 
 __all__ = [
     "COMPRESSED",
@@ -66,6 +66,7 @@ __all__ = [
     "LockedFile",
     "Packed",
     "Place",
+    "RangeFile",
     "Sink",
     "Source",
     "Stat",

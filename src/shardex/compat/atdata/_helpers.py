@@ -1,0 +1,148 @@
+"""Arrays and tables as bytes, in the encodings that fields of samples have."""
+
+import importlib
+import io
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardex.errors import SchemaError, ShardexError
+from shardex.schema import COMPACT, NPY, describe
+
+__all__ = [
+    "FORMAT_SERIALIZERS",
+    "array_to_bytes",
+    "arrow_tensor_to_bytes",
+    "bytes_to_array",
+    "bytes_to_arrow_tensor",
+    "bytes_to_dataframe",
+    "bytes_to_safetensors",
+    "bytes_to_sparse",
+    "bytes_to_structured",
+    "dataframe_to_bytes",
+    "safetensors_to_bytes",
+    "sparse_to_bytes",
+    "structured_to_bytes",
+]
+
+
+class MissingPackageError(ShardexError, ImportError):
+    """A package that some kinds of fields need, and that is not installed."""
+
+
+def array_to_bytes(x: NDArray[Any]) -> bytes:
+    """Return an array in the compact encoding: dtype, shape, elements in C order.
+
+    >>> bytes_to_array(array_to_bytes(np.arange(3)))
+    array([0, 1, 2])
+    """
+    return COMPACT.encode(x)
+
+
+def bytes_to_array(b: bytes) -> NDArray[Any]:
+    """Return the array of `array_to_bytes`, or of an ``.npy`` file, as a writable copy."""
+    found: NDArray[Any] = COMPACT.decode(b)
+    return found.copy(order="K")
+
+
+def structured_to_bytes(x: NDArray[Any]) -> bytes:
+    """Return an array of records as the bytes of an ``.npy`` file."""
+    if not isinstance(x, np.ndarray) or x.dtype.names is None:
+        raise SchemaError(f"expected an array with a structured dtype, got {describe(x)}")
+    return NPY.encode(x)
+
+
+def bytes_to_structured(b: bytes) -> NDArray[Any]:
+    """Return the array of `structured_to_bytes`."""
+    found: NDArray[Any] = NPY.decode(b)
+    return found.copy(order="K")
+
+
+def sparse_to_bytes(x: Any) -> bytes:
+    """Return a sparse matrix of scipy as the bytes of an ``.npz`` file."""
+    sparse = _import_sparse()
+    if not sparse.issparse(x):
+        raise SchemaError(f"expected a sparse matrix of scipy, got {type(x).__name__}")
+    out = io.BytesIO()
+    sparse.save_npz(out, x)
+    return out.getvalue()
+
+
+def bytes_to_sparse(b: bytes) -> Any:
+    """Return the sparse matrix of `sparse_to_bytes`."""
+    return _import_sparse().load_npz(io.BytesIO(b))
+
+
+def _import_sparse() -> Any:
+    return _imported("scipy.sparse", "a field of sparse matrices")
+
+
+def arrow_tensor_to_bytes(x: Any) -> bytes:
+    """Return a `pyarrow.Tensor` as an Arrow IPC message."""
+    if not isinstance(x, pa.Tensor):
+        raise SchemaError(f"expected a pyarrow.Tensor, got {type(x).__name__}")
+    out = pa.BufferOutputStream()
+    pa.ipc.write_tensor(x, out)
+    return bytes(out.getvalue())
+
+
+def bytes_to_arrow_tensor(b: bytes) -> Any:
+    """Return the tensor of `arrow_tensor_to_bytes`."""
+    return pa.ipc.read_tensor(pa.BufferReader(b))
+
+
+def safetensors_to_bytes(tensors: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return arrays by name in the encoding of safetensors."""
+    if not isinstance(tensors, Mapping):
+        raise SchemaError(f"expected a dict of arrays, got {type(tensors).__name__}")
+    return bytes(_import_safetensors().save(dict(tensors)))
+
+
+def bytes_to_safetensors(b: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays of `safetensors_to_bytes`."""
+    return dict(_import_safetensors().load(b))
+
+
+def _import_safetensors() -> Any:
+    return _imported("safetensors.numpy", "a field of several arrays")
+
+
+def dataframe_to_bytes(df: Any) -> bytes:
+    """Return a pandas DataFrame as the bytes of a Parquet file."""
+    pandas = _import_pandas()
+    if not isinstance(df, pandas.DataFrame):
+        raise SchemaError(f"expected a pandas DataFrame, got {type(df).__name__}")
+    out = io.BytesIO()
+    df.to_parquet(out, engine="pyarrow")
+    return out.getvalue()
+
+
+def bytes_to_dataframe(b: bytes) -> Any:
+    """Return the DataFrame of `dataframe_to_bytes`."""
+    return _import_pandas().read_parquet(io.BytesIO(b), engine="pyarrow")
+
+
+def _import_pandas() -> Any:
+    return _imported("pandas", "a field of DataFrames")
+
+
+def _imported(module: str, purpose: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise MissingPackageError(f"{purpose} needs {package}, which is not installed: pip install {package}") from None
+
+
+FORMAT_SERIALIZERS: Final[dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]]] = {
+    "ndarray": (array_to_bytes, bytes_to_array),
+    "structured": (structured_to_bytes, bytes_to_structured),
+    "sparse": (sparse_to_bytes, bytes_to_sparse),
+    "arrow_tensor": (arrow_tensor_to_bytes, bytes_to_arrow_tensor),
+    "safetensors": (safetensors_to_bytes, bytes_to_safetensors),
+    "dataframe": (dataframe_to_bytes, bytes_to_dataframe),
+}
+"""Functions to and from bytes, by the kind of a field in a schema."""

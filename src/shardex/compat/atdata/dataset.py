@@ -1,0 +1,6 @@
+"""Samples and datasets, under the module path of atdata."""
+
+from shardex.compat.atdata._dataset import Dataset
+from shardex.compat.atdata._samples import DictSample, PackableSample, SampleBatch, packable
+
+__all__ = ["Dataset", "DictSample", "PackableSample", "SampleBatch", "packable"]
