@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -187,6 +188,28 @@ def test_a_saved_dataset_dict_is_loaded_by_splits(tmp_path: Path) -> None:
     with pytest.raises(UnknownFormatError, match=r"with the splits .*; open all of them with sx\.load_dataset\("):
         sx.open(tmp_path / "hub")
     assert len(sx.open(tmp_path / "hub" / "train")) == 3
+
+
+def test_caches_beside_a_saved_dataset_are_no_samples(tmp_path: Path) -> None:
+    """`map` and `filter` of Hugging Face write Arrow files, with the same fields too, into the folder they read."""
+    folder = tmp_path / "hub"
+    datasets.Dataset.from_dict({"x": list(range(10))}).save_to_disk(str(folder))
+    saved = datasets.load_from_disk(str(folder))
+    saved.map(lambda row: {"x": row["x"] + 100})
+    saved.filter(lambda row: row["x"] > 5)
+    assert len(list(folder.glob("*.arrow"))) == 3
+    assert sx.open(folder)["x"].tolist() == list(range(10))
+    assert sx.load_dataset(folder, split="train")["x"].tolist() == list(range(10))
+
+
+def test_a_saved_selection_of_the_shards_is_refused(tmp_path: Path) -> None:
+    """Early versions of Hugging Face datasets saved the row numbers of a selection beside the shards."""
+    datasets.Dataset.from_dict({"x": list(range(10))}).save_to_disk(str(tmp_path / "hub"))
+    state = json.loads((tmp_path / "hub" / "state.json").read_text())
+    state["_indices_data_files"] = [{"filename": "indices.arrow"}]
+    (tmp_path / "hub" / "state.json").write_text(json.dumps(state))
+    with pytest.raises(FormatError, match=r"state\.json: expected the samples of all shards, got a selection"):
+        sx.open(tmp_path / "hub")
 
 
 def test_dataset_dict_round_trip() -> None:

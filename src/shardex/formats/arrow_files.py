@@ -2,7 +2,7 @@
 
 Such files have no checksums, so each batch is validated in full when one of its rows is first read. Uncompressed
 batches are read in place; of compressed files a few decoded batches are cached. A stream, which has no random access,
-is decoded whole. A `_metadata.json` next to the shards may give their order.
+is decoded whole. A `_metadata.json` or `state.json` next to the shards may name them in order.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class _Metadata(msgspec.Struct):
 
 
 def _shards_in_order(files: Files) -> tuple[Files, list[int] | None]:
-    """Return the shards in the order of `_metadata.json`, else in natural order; and their row counts if known."""
+    """Return the shards that `_metadata.json` or `state.json` names, else all; and their row counts if known."""
     if not files.folder:
         return files, None
     if _METADATA in files.paths:
@@ -324,15 +324,34 @@ def _shards_in_order(files: Files) -> tuple[Files, list[int] | None]:
         if metadata.shard_filenames is not None:
             shards = Files(files.source, tuple(metadata.shard_filenames), files.what, files.folder)
             return shards, metadata.shard_row_counts or []
-    shards = files.having(*EXTENSIONS)
-    return shards, [] if _STATE in files.paths and not shards.paths and _is_saved_empty(files) else None
+    if _STATE in files.paths and (names := _saved_names(files)) is not None:
+        return Files(files.source, names, files.what, files.folder), [] if not names else None
+    return files.having(*EXTENSIONS), None
 
 
-def _is_saved_empty(files: Files) -> bool:
-    """Return whether ``Dataset.save_to_disk`` of Hugging Face has noted that it wrote no shard."""
-    with suppress(msgspec.MsgspecError):
-        return bool(msgspec.json.decode(files.source.load(_STATE)).get("_data_files") == [])
-    return False
+class _DataFile(msgspec.Struct):
+    filename: str
+
+
+class _State(msgspec.Struct):
+    """What ``Dataset.save_to_disk`` of Hugging Face writes next to its shards; other tools use the same file name."""
+
+    files: list[_DataFile] = msgspec.field(name="_data_files")
+    indices: list[_DataFile] | None = msgspec.field(name="_indices_data_files", default=None)
+
+
+def _saved_names(files: Files) -> tuple[str, ...] | None:
+    """Return the shards that `state.json` names; `map` and `filter` leave their caches, Arrow files, beside them."""
+    try:
+        state = msgspec.json.decode(files.source.load(_STATE), type=_State)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if state.indices:
+        raise FormatError(
+            f"{files}/{_STATE}: expected the samples of all shards, got a selection of them (_indices_data_files); "
+            f"load the folder with datasets and pass the result to shardex.from_huggingface"
+        )
+    return tuple(file.filename for file in state.files)
 
 
 def is_empty_cache(files: Files) -> bool:
