@@ -9,9 +9,10 @@ import operator
 import os
 import random
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, SupportsIndex, overload
+from typing import Any, BinaryIO, Final, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from shardex.formats import BinRows, BinWriter, open_rows
 from shardex.kernel import Integers
 from shardex.schema import Bytes, Features
 
+T = TypeVar("T")
 STRUCT_NUM_FORMAT: Final = "<I"
 STRUCT_NUM_FORMAT_SIZE: Final = struct.calcsize(STRUCT_NUM_FORMAT)
 _PACKETS = (bytes, bytearray, memoryview)
@@ -121,7 +123,7 @@ class SplitDataLoader:
         With `shuffle` the order of the bins, and that of the packets in each of them, is random: by `seed`, or without
         one by the generator of the module `random`.
         """
-        bins: list[Any] = self._rows().rows_by_bin()
+        bins: list[Any] = self._checked(BinRows.rows_by_bin)
         if shuffle:
             choose = random if seed is None else random.Random(seed)
             bins = [rows.tolist() for rows in bins]
@@ -153,32 +155,27 @@ class SplitDataLoader:
     def _packets(self, order: Integers) -> Iterator[bytes]:
         """Yield the packets of these rows, some MiB of them read at once."""
         if len(order):
-            ends = np.cumsum(self._rows().index.lengths()[order])
+            ends = np.cumsum(self._checked(lambda rows: rows.index.lengths())[order])
             for some in np.split(order, np.flatnonzero(np.diff(ends // _AT_ONCE)) + 1):
                 yield from self._read(some)
 
-    def _read(self, rows: Integers | list[int]) -> list[bytes]:
-        """Return some packets, also while another process appends more of them."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                found: Any = self._rows().read(np.asarray(rows))["data"]
+    def _read(self, order: Integers | list[int]) -> list[bytes]:
+        """Return the packets of some rows, also while another process appends more of them."""
+        for _ in range(_ATTEMPTS):
+            with suppress(StaleIndexError):
+                found: Any = self._checked(lambda rows: rows.read(np.asarray(order))["data"])
                 return list(found)
-            except StaleIndexError:  # a bin has grown since it was opened
-                self._opened = None
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            except FormatError as error:
-                raise self._damaged(rows, error) from None
-        raise AssertionError
+            self._opened = None  # a bin has grown since it was opened
+        raise PacketError(f"{self.data_dir_path}: packets are appended to the bins without a pause; read it again")
 
-    def _damaged(self, rows: Integers | list[int], error: FormatError) -> PacketError:
-        """Return the error of one of these packets as one of the type that users of splitdataloader expect."""
-        with open(self._index, "rb") as index:
-            for row in rows:
-                index.seek(int(row) * self.index_packet_size)
-                if not get_bin_file_for_index(self.data_dir_path, read_struct_unpack(index)[1]).exists():
-                    return MissingBinError(str(error))
-        return PacketError(str(error))
+    def _checked(self, read: Callable[[BinRows], T]) -> T:
+        """Return what is read; its errors are of the types that users of splitdataloader expect."""
+        try:
+            return read(self._rows())
+        except FormatError as error:
+            numbers = np.unique(np.fromfile(self._index, "<u4")[::3]).tolist()
+            whole = all(get_bin_file_for_index(self.data_dir_path, number).exists() for number in numbers)
+            raise (PacketError if whole else MissingBinError)(str(error)) from None
 
 
 # -- files and single packets -------------------------------------------------------------------------------------

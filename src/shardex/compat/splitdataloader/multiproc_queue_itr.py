@@ -11,7 +11,7 @@ from shardex.loader import prefetch
 from shardex.workers import PrefetchedValues
 
 T = TypeVar("T")
-_UNLIMITED = 4096
+_UNLIMITED = 256
 """Values ahead for a `qsize` of zero, which means a queue without limit."""
 
 
