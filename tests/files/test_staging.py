@@ -93,6 +93,36 @@ def test_append_never_replaces_and_is_all_or_nothing(target: Path) -> None:
     assert os.listdir(target.parent) == ["set"]
 
 
+@pytest.mark.parametrize("before", [{"s-0": "old"}, {"s-0": "old", "s-1": "old", "s-2": "old"}, {}])
+@pytest.mark.parametrize("new", [{"s-0": "new"}, {"s-0": "new", "s-1": "new"}])
+@pytest.mark.parametrize("inside", [True, False])
+def test_append_in_place_of_other_files(target: Path, before: Content, new: Content, inside: bool) -> None:
+    publish(target, "create", {"other": "kept", "s-x": "kept", **before})
+    stage = Stage(target, "append", folder=str(target / ".new.tmp") if inside else None, replaces=r"s-\d+")
+    for name, text in new.items():
+        stage.place.put(name, text.encode())
+    assert content(target).items() >= {"other": "kept", **before}.items()
+    stage.publish()
+    assert content(target) == {"other": "kept", "s-x": "kept", **new}
+
+
+def test_failed_replacement_is_undone(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(target, "create", {"s-0": "old", "s-1": "old"})
+    stage = Stage(target, "append", replaces=r"s-\d+")
+    for name in ("s-0", "s-1", "s-2"):
+        stage.place.put(name, b"new")
+    real = os.link
+    monkeypatch.setattr(os, "link", lambda a, b: _full() if b.endswith("s-2") else real(a, b))
+    with pytest.raises(SourceError, match="No space"):
+        stage.publish()
+    stage.discard()
+    assert content(target) == {"s-0": "old", "s-1": "old"}
+
+
+def _full() -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_overwrite_replaces_all_files(target: Path) -> None:
     publish(target, "create", {"1": "one", "sub/2": "two"})
     publish(target, "overwrite", {"3": "three"})

@@ -4,8 +4,8 @@ Formats whose shards are plain files write them into a `Stage`, a temporary fold
 `StagedWriter`. Publishing moves the folder into place:
 
 - a new dataset appears by one rename, an overwritten one by the exchange of two folders;
-- appended files are synced and then linked into the existing folder, all of them or none (`append_records`), or their
-  bytes are added to existing files (`extend_files`);
+- appended files are synced and then linked into the existing folder, all of them or none (`append_records`), in place
+  of others if `replaces` says so, or their bytes are added to existing files (`extend_files`);
 - at a URL, where nothing can be renamed, the files are uploaded one by one (`upload`): each appears whole, and those
   that the format lists in `publish_last` come after all others. Existing datasets there are never replaced or extended.
 
@@ -120,7 +120,8 @@ class Stage:
 
     `owned` is a regular expression that matches all files of a dataset of this format: overwriting raises an error if
     there are other files. `publish_last` lists files that are uploaded after all others, in this order: those by which
-    the format recognises a dataset. `folder` is the path of the temporary folder; by default it has a new name.
+    the format recognises a dataset. `folder` is the path of the temporary folder; by default it has a new name. In mode
+    "append", `replaces` is a regular expression of the files in the folder that the new ones take the place of.
 
     >>> import tempfile; target = os.path.join(tempfile.mkdtemp(), "new")
     >>> stage = Stage(target, "create"); stage.place.put("a.txt", b"hello"); os.path.exists(target)
@@ -137,6 +138,7 @@ class Stage:
         *,
         publish_last: Sequence[str] = (),
         folder: str | None = None,
+        replaces: str | None = None,
     ) -> None:
         target = place_of(path)
         # The resolved path, so that a symbolic link to the folder stays a link.
@@ -148,6 +150,7 @@ class Stage:
         if self._exists and mode == "append":
             undo_unfinished(self.path)
         self._publish_last = publish_last
+        self._replaces = None if replaces is None else re.compile(replaces)
         if folder is None and self._target.is_remote:
             folder = os.path.join(tempfile.gettempdir(), f"shardex-{secrets.token_hex(6)}")
         parent, name = os.path.split(self.path)
@@ -231,12 +234,35 @@ class Stage:
                 sync_folder(folder)
             exists = check_target(self._target, self.mode, self._owned)
             if exists and self.mode == "append":
-                link_together(self._folder, self.path, natural_order(self.place.paths()))
+                self._link()
             elif exists:
                 _exchange(self._folder, self.path)
             else:
                 os.rename(self._folder, self.path)  # fails if the target is no longer empty
             sync_folder(os.path.dirname(self.path))
+
+    def _link(self) -> None:
+        files = natural_order(self.place.paths())
+        replaced = [] if self._replaces is None else list(filter(self._replaces.fullmatch, os.listdir(self.path)))
+        if not replaced:
+            link_together(self._folder, self.path, files)
+        elif len(files) == 1 and files == replaced:
+            os.replace(os.path.join(self._folder, files[0]), os.path.join(self.path, files[0]))
+        else:
+            self._replace(files, replaced)
+
+    def _replace(self, files: Sequence[str], replaced: Sequence[str]) -> None:
+        """Link files in place of others; readers see the old ones, none or the new ones, but never some of both."""
+        old = os.path.join(self._folder, ".replaced")
+        os.mkdir(old)
+        try:
+            for name in replaced:
+                os.rename(os.path.join(self.path, name), os.path.join(old, name))
+            link_together(self._folder, self.path, files)
+        except BaseException:
+            for name in os.listdir(old):
+                os.rename(os.path.join(old, name), os.path.join(self.path, name))
+            raise
 
     def discard(self) -> None:
         """Remove the temporary folder."""

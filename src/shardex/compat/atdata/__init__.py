@@ -7,10 +7,22 @@ Samples are packed by the types of their values; the core indexes tars, reads ra
 - `lens`: `Lens` and `LensNetwork`
 - `_hf_api`: `load_dataset` and `DatasetDict`
 - `_sources`, `_protocols`: where shards are
-- `_helpers`: arrays and tables as bytes
+- `_helpers`: arrays and tables as bytes, checksums (`_checksums`)
 - `_exceptions`: the errors
+- `_write`: `write_samples`
+- `manifest`: what is in shards, and queries over it
+- `_schema_codec`, `_type_utils`: sample classes made of schema records
+- `_cid`: content identifiers
+- `_logging`: the logger, which can be replaced
+- `testing`: datasets for tests
+- `cli`: the command line
+- `index`, `stores`, `providers`, `repository`, `promote`, `search`, `atmosphere`, `local`: wait for the catalog
+  (`_waiting`), apart from entries and schema records
 """
 
+from shardex.compat.atdata import atmosphere
+from shardex.compat.atdata._checksums import ShardWriteResult, verify_checksums
+from shardex.compat.atdata._cid import generate_cid, verify_cid
 from shardex.compat.atdata._dataset import Dataset
 from shardex.compat.atdata._exceptions import (
     AppViewError,
@@ -23,16 +35,42 @@ from shardex.compat.atdata._exceptions import (
     SchemaError,
     ShardError,
 )
-from shardex.compat.atdata._hf_api import DatasetDict, load_dataset
+from shardex.compat.atdata._hf_api import DatasetDict, get_default_index, load_dataset, set_default_index
+from shardex.compat.atdata._logging import configure_logging, get_logger, log_operation
 from shardex.compat.atdata._protocols import AbstractDataStore, DataSource, IndexEntry, Packable
 from shardex.compat.atdata._samples import DictSample, PackableSample, SampleBatch, packable
+from shardex.compat.atdata._schema_codec import schema_to_type
 from shardex.compat.atdata._sources import BlobSource, S3Source, URLSource
+from shardex.compat.atdata._write import write_samples
+from shardex.compat.atdata.cli import main
+from shardex.compat.atdata.index import Index
 from shardex.compat.atdata.lens import Lens, LensNetwork, lens
+from shardex.compat.atdata.manifest import (
+    ManifestBuilder,
+    ManifestField,
+    ManifestWriter,
+    QueryExecutor,
+    SampleLocation,
+    ShardManifest,
+    query_fields,
+)
+from shardex.compat.atdata.promote import promote_to_atmosphere
+from shardex.compat.atdata.repository import Repository, create_repository
+from shardex.compat.atdata.search import (
+    AppViewSearchBackend,
+    LocalSearchBackend,
+    SearchAggregator,
+    SearchBackend,
+    SearchResult,
+    SearchResults,
+)
+from shardex.compat.atdata.stores import LocalDiskStore
 
 __all__ = [
     "AbstractDataStore",
     "AppViewError",
     "AppViewRequiredError",
+    "AppViewSearchBackend",
     "AppViewUnavailableError",
     "AtdataError",
     "BlobSource",
@@ -40,20 +78,50 @@ __all__ = [
     "Dataset",
     "DatasetDict",
     "DictSample",
+    "Index",
     "IndexEntry",
     "Lens",
     "LensNetwork",
     "LensNotFoundError",
+    "LocalDiskStore",
+    "LocalSearchBackend",
+    "ManifestBuilder",
+    "ManifestField",
+    "ManifestWriter",
     "Packable",
     "PackableSample",
     "PartialFailureError",
+    "QueryExecutor",
+    "Repository",
     "S3Source",
     "SampleBatch",
     "SampleKeyError",
+    "SampleLocation",
     "SchemaError",
+    "SearchAggregator",
+    "SearchBackend",
+    "SearchResult",
+    "SearchResults",
     "ShardError",
+    "ShardManifest",
+    "ShardWriteResult",
     "URLSource",
+    "atmosphere",
+    "configure_logging",
+    "create_repository",
+    "generate_cid",
+    "get_default_index",
+    "get_logger",
     "lens",
     "load_dataset",
+    "log_operation",
+    "main",
     "packable",
+    "promote_to_atmosphere",
+    "query_fields",
+    "schema_to_type",
+    "set_default_index",
+    "verify_checksums",
+    "verify_cid",
+    "write_samples",
 ]

@@ -22,6 +22,7 @@ from shardex.compat.atdata._shards import PACKED, Shards
 from shardex.compat.atdata._sources import URLSource, load
 from shardex.compat.atdata._steps import Steps, ViewOfAny, view_of
 from shardex.compat.atdata._stream import SampleStream, samples_of
+from shardex.compat.atdata.manifest import SampleLocation, query_fields, query_shards
 from shardex.errors import ArgumentError, FormatError, RowError
 from shardex.schema import MSGPACK, describe, hints_of
 
@@ -131,6 +132,19 @@ class Dataset(Generic[ST]):
     @content_metadata.setter
     def content_metadata(self, value: Any) -> None:
         self._content_metadata = value
+
+    @property
+    def fields(self) -> Any:
+        """The fields that are in manifests, for conditions: ``ds.query(ds.fields.score > 0.9)``."""
+        return query_fields(self.sample_type)
+
+    def query(self, where: Callable[[Any], Any]) -> list[SampleLocation]:
+        """Return where the samples are that fulfil a condition, by the manifests beside the shards.
+
+        `where` is a comparison of `fields`, or a function of a DataFrame that returns a boolean for each row. It is
+        about stored samples: `filter`, `map` and lenses of this dataset do not count.
+        """
+        return query_shards(self.list_shards(), where)
 
     def describe(self) -> dict[str, Any]:
         """Return the type, the fields, the shards and the metadata."""

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardex.compat.atdata._checksums import ShardWriteResult, sha256_bytes, sha256_file, verify_checksums
 from shardex.errors import SchemaError, ShardexError
 from shardex.schema import COMPACT, NPY, describe
 
 __all__ = [
     "FORMAT_SERIALIZERS",
+    "ShardWriteResult",
     "array_to_bytes",
     "arrow_tensor_to_bytes",
     "bytes_to_array",
@@ -24,8 +26,11 @@ __all__ = [
     "bytes_to_structured",
     "dataframe_to_bytes",
     "safetensors_to_bytes",
+    "sha256_bytes",
+    "sha256_file",
     "sparse_to_bytes",
     "structured_to_bytes",
+    "verify_checksums",
 ]
 
 

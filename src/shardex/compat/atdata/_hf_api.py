@@ -11,11 +11,15 @@ from shardex.compat.atdata._dataset import Dataset
 from shardex.compat.atdata._exceptions import needs_catalog
 from shardex.compat.atdata._samples import DictSample
 from shardex.compat.atdata._sources import URLSource
+from shardex.compat.atdata._waiting import FILES, waiting
 from shardex.errors import NotFoundError, UnknownSplitError
 from shardex.files import expand_braces, find
 from shardex.sources import is_url
 
-__all__ = ["DatasetDict", "load_dataset"]
+__all__ = ["DatasetDict", "get_default_index", "load_dataset", "set_default_index"]
+
+get_default_index = waiting("get_default_index", FILES)
+set_default_index = waiting("set_default_index", FILES)
 
 ST = TypeVar("ST")
 DataFiles = str | Sequence[str] | Mapping[str, str | Sequence[str]]

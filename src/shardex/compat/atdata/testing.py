@@ -1,0 +1,73 @@
+"""Datasets and samples for tests."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from shardex.compat.atdata._dataset import Dataset
+from shardex.compat.atdata._type_utils import is_ndarray_type, unwrap_optional
+from shardex.compat.atdata._waiting import Waiting, waiting
+from shardex.compat.atdata._write import write_samples
+from shardex.errors import SchemaError
+from shardex.schema import hints_of
+
+__all__ = ["MockAtmosphere", "MockAtmosphereClient", "make_dataset", "make_samples", "mock_index"]
+
+T = TypeVar("T")
+_INSTEAD = "make_dataset(folder, samples)"
+
+
+def make_dataset(
+    path: str | os.PathLike[str], samples: Sequence[Any], *, name: str = "test", sample_type: type | None = None
+) -> Dataset[Any]:
+    """Write samples to the tar ``{name}-000000.tar`` in a folder, and return them as a dataset."""
+    written = write_samples(samples, os.path.join(path, f"{name}-000000.tar"))
+    return written if sample_type is None else Dataset[sample_type](written.source)  # type: ignore[valid-type]
+
+
+def make_samples(sample_type: type[T], n: int = 10, seed: int | None = None) -> list[T]:
+    """Return samples of a class with values made up from the types of its fields; a seed gives the same ones again.
+
+    Text is the name of the field and a number, whole numbers count, booleans alternate; floats, bytes and arrays, of
+    shape (4, 4) and float32 unless the annotation says otherwise, are random; optional fields with a default keep it.
+    """
+    if not dataclasses.is_dataclass(sample_type):
+        raise SchemaError(f"expected a class made by @packable, got {sample_type!r}")
+    rng, hints = np.random.default_rng(seed), hints_of(sample_type)
+    fields = [one for one in dataclasses.fields(sample_type) if not _keeps_default(one, hints[one.name])]
+    return [
+        sample_type(**{one.name: _value(one.name, hints[one.name], number, rng) for one in fields})
+        for number in range(n)
+    ]
+
+
+def _keeps_default(field: "dataclasses.Field[Any]", hint: Any) -> bool:
+    given = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+    return given and unwrap_optional(hint)[1]
+
+
+def _value(name: str, hint: Any, number: int, rng: np.random.Generator) -> Any:
+    kind = unwrap_optional(getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint)[0]
+    if is_ndarray_type(kind):
+        return rng.standard_normal((4, 4)).astype(np.float32)
+    if "list" in str(kind):
+        return [f"{name}_{number}_{k}" for k in range(3)]
+    made: dict[Any, Callable[[], Any]] = {
+        int: lambda: number,
+        float: lambda: float(rng.random()),
+        bool: lambda: number % 2 == 0,
+        bytes: lambda: rng.bytes(16),
+        dict: dict,
+    }
+    return made[kind]() if kind in made else f"{name}_{number}"
+
+
+class MockAtmosphere(Waiting, instead=_INSTEAD, methods="login create_record get_record list_records reset"):
+    """A session of ATProto in memory, which waits for the catalog."""
+
+
+MockAtmosphereClient = MockAtmosphere
+mock_index = waiting("mock_index", _INSTEAD)
