@@ -15,6 +15,7 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 - `join_shards`: the shards of the parts of a job under their final numbers
 - `extracted_columns`: values of JSON keys, extracted once for SQL
 - `arrow_files`: Arrow IPC files and streams of other tools
+- `arrow_writer`: writes Arrow IPC files of a given Arrow schema
 - `parquet`: Parquet files
 - `parquet_pages`: how much memory Parquet columns take, computed before they are decoded
 - `partitions`: columns from the names of folders (``year=2024/``)
@@ -46,7 +47,8 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 - `data_forager_folder`: the format data_forager: opens such folders by what they hold, and writes them
 """
 
-from shardex.formats.arrow_files import EXTENSIONS, is_empty_cache, open_files
+from shardex.formats.arrow_files import EXTENSIONS, is_empty_cache, map_table, open_files
+from shardex.formats.arrow_writer import ArrowFilesWriter
 from shardex.formats.bins import BinRows, BinWriter
 from shardex.formats.join_shards import STAGE
 from shardex.formats.media_files import classes_of_splits, is_metadata, split_folders
@@ -67,6 +69,7 @@ __all__ = [
     "EXTENSIONS",
     "FORMATS",
     "STAGE",
+    "ArrowFilesWriter",
     "BinRows",
     "BinWriter",
     "Format",
@@ -78,6 +81,7 @@ __all__ = [
     "format_named",
     "is_empty_cache",
     "is_metadata",
+    "map_table",
     "open_files",
     "open_rows",
     "recognise",

@@ -7,6 +7,7 @@ is decoded whole. A `_metadata.json` or `state.json` next to the shards may name
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -44,6 +45,7 @@ from shardex.files import Files
 from shardex.formats.table_rows import TableRows, fetch_footers, file_reader, files_digest, ranges_at
 from shardex.kernel import Integers, Ranges
 from shardex.schema import Features
+from shardex.sources import LocalSource
 
 EXTENSIONS = (".arrow", ".feather", ".ipc")
 _MAGIC = b"ARROW1"
@@ -86,6 +88,23 @@ def open_files(files: Files, schema: Features | None, max_decoded_bytes: int | s
     features = features_of_arrow(shards[0].schema, schema, {null for shard in shards for null in shard.nulls})
     counts = [sum(shard.rows) for shard in shards]
     return TableRows([_table(shards, features, opened)], counts, features, digest, names)
+
+
+def map_table(path: str | os.PathLike[str], max_decoded_bytes: int | str | None = None) -> pa.Table:
+    """Return one local Arrow file as a table over its mapped bytes; compressed batches are decompressed.
+
+    >>> import tempfile; path = os.path.join(tempfile.mkdtemp(), "a.arrow"); table = pa.table({"x": [1, 2]})
+    >>> with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
+    ...     out.write_table(table)
+    >>> map_table(path).to_pydict()
+    {'x': [1, 2]}
+    """
+    folder, name = os.path.split(os.path.realpath(path))
+    files = Files(LocalSource(folder), (name,), name)
+    opened = _OpenFiles(files, [os.fspath(path)], DecodeLimit(max_decoded_bytes))
+    (shard,) = opened.shards()
+    batches = [valid_batch(shard.load(number, None), opened.batch_name(number)) for number in range(len(shard.rows))]
+    return pa.Table.from_batches(batches, schema=shard.schema)
 
 
 def _no_rows(files: Files, schema: Features | None) -> TableRows:

@@ -40,6 +40,7 @@ from shardex.store.adopt import adopt
 from shardex.store.cache import cache
 from shardex.store.compact import compact
 from shardex.store.edit import Edit, edit
+from shardex.store.encode_ahead import encode_ahead
 from shardex.store.inventory import native_place
 from shardex.store.recover import Lost, Recovered, recover
 from shardex.store.verify import Problem, leftovers, verify
@@ -58,6 +59,7 @@ __all__ = [
     "clean",
     "compact",
     "edit",
+    "encode_ahead",
     "history",
     "leftovers",
     "native_place",

@@ -7,7 +7,7 @@ sample. A few groups of samples for each thread are in memory, fewer if samples 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -35,8 +35,10 @@ class _Group:
     size: int
 
 
-def encode_ahead(samples: Iterable[Any], features: Features, workers: int) -> Generator[Any]:
-    """Yield samples; with several workers their media are encoded, ahead of the caller.
+def encode_ahead(
+    samples: Iterable[Any], features: Features, workers: int, encode_one: Callable[[Any, Feature], Any] = fit
+) -> Generator[Any]:
+    """Yield samples; with several workers their media are encoded by `encode_one`, ahead of the caller.
 
     >>> list(encode_ahead([{"x": 1}], Features.of({"x": int}), 2))
     [{'x': 1}]
@@ -45,33 +47,73 @@ def encode_ahead(samples: Iterable[Any], features: Features, workers: int) -> Ge
     if workers == 1 or not media:
         yield from samples
         return
-    groups = _groups(samples, media)
+    ahead = _Ahead(media, encode_one)
 
     def encode(group: _Group) -> list[dict[str, Any]]:
-        encoded = [_encoded(sample, media, group.first + k) for k, sample in enumerate(group.samples)]
+        encoded = [ahead.encoded(sample, group.first + k) for k, sample in enumerate(group.samples)]
         group.samples.clear()  # the group itself waits for those before it
         return encoded
 
     options: dict[str, Any] = {"size": lambda group: group.size, "most_ahead": workers * _AHEAD_BYTES}
-    with closing(run_parts(encode, groups, workers=workers, executor="threads", progress=False, **options)) as results:
+    with closing(
+        run_parts(encode, ahead.groups(samples), workers=workers, executor="threads", progress=False, **options)
+    ) as results:
         for _, encoded in results:
             yield from encoded
 
 
-def _groups(samples: Iterable[Any], media: dict[str, Feature]) -> Iterator[_Group]:
-    first, some, size = 0, list[dict[str, Any]](), 0
-    for number, one in enumerate(samples):
-        try:
-            fields = fields_of(one)
-        except SchemaError as error:
-            raise located(error, f"sample {number}") from None
-        some.append(_own(fields, media, number))
-        size += sum(map(_size, some[-1].values()))
-        if len(some) == _GROUP_SAMPLES or size >= _GROUP_BYTES:
+@dataclass(frozen=True)
+class _Ahead:
+    """The fields with media, and the function that encodes one value."""
+
+    media: dict[str, Feature]
+    encode_one: Callable[[Any, Feature], Any]
+
+    def groups(self, samples: Iterable[Any]) -> Iterator[_Group]:
+        """Yield samples in groups, in a form that stays as it is when the generator goes on."""
+        first, some, size = 0, list[dict[str, Any]](), 0
+        for number, one in enumerate(samples):
+            try:
+                fields = fields_of(one)
+            except SchemaError as error:
+                raise located(error, f"sample {number}") from None
+            some.append(self._own(fields, number))
+            size += sum(map(_size, some[-1].values()))
+            if len(some) == _GROUP_SAMPLES or size >= _GROUP_BYTES:
+                yield _Group(first, some, size)
+                first, some, size = number + 1, [], 0
+        if some:
             yield _Group(first, some, size)
-            first, some, size = number + 1, [], 0
-    if some:
-        yield _Group(first, some, size)
+
+    def encoded(self, sample: dict[str, Any], number: int) -> dict[str, Any]:
+        """Return a sample with its media encoded."""
+        return {
+            name: self._fitted(value, name, number) if name in self.media else value for name, value in sample.items()
+        }
+
+    def _own(self, sample: Any, number: int) -> dict[str, Any]:
+        """Return a sample of which the generator, which may reuse arrays and close files, changes nothing."""
+        return {
+            name: self._own_media(value, name, number) if name in self.media else copied(value)
+            for name, value in sample.items()
+        }
+
+    def _own_media(self, value: Any, name: str, number: int) -> Any:
+        """Return a copy of an array or of an image in memory; read what is in a file."""
+        if isinstance(value, np.ndarray):
+            return value.copy()
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        if isinstance(value, tuple) or (isinstance(value, Mapping) and isinstance(value.get("array"), np.ndarray)):
+            return copied(value)  # an array with its rate
+        in_memory = getattr(value, "format", "") is None and hasattr(value, "copy")  # of Pillow, and not from a file
+        return value.copy() if in_memory else self._fitted(value, name, number)
+
+    def _fitted(self, value: Any, name: str, number: int) -> Any:
+        try:
+            return self.encode_one(value, self.media[name])
+        except SchemaError as error:
+            raise located(error, f"sample {number}, field {name}") from None
 
 
 def _size(value: Any) -> int:
@@ -83,35 +125,3 @@ def _size(value: Any) -> int:
     if (size := getattr(value, "nbytes", None)) is not None:
         return int(size)
     return 4 * int(value.width * value.height) if hasattr(value, "width") else 0
-
-
-def _own(sample: Any, media: dict[str, Feature], number: int) -> dict[str, Any]:
-    """Return a sample that stays as it is when the generator goes on, which may reuse arrays and close files."""
-    return {
-        name: _own_media(value, media[name], name, number) if name in media else copied(value)
-        for name, value in sample.items()
-    }
-
-
-def _own_media(value: Any, feature: Feature, name: str, number: int) -> Any:
-    """Return a copy of an array or of an image in memory; read what is in a file."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, tuple) or (isinstance(value, Mapping) and isinstance(value.get("array"), np.ndarray)):
-        return copied(value)  # an array with its rate
-    in_memory = getattr(value, "format", "") is None and hasattr(value, "copy")  # of Pillow, and not from a file
-    return value.copy() if in_memory else _fitted(value, feature, name, number)
-
-
-def _encoded(sample: dict[str, Any], media: dict[str, Feature], number: int) -> dict[str, Any]:
-    given = {name: feature for name, feature in media.items() if name in sample}
-    return {**sample, **{name: _fitted(sample[name], feature, name, number) for name, feature in given.items()}}
-
-
-def _fitted(value: Any, feature: Feature, name: str, number: int) -> Any:
-    try:
-        return fit(value, feature)
-    except SchemaError as error:
-        raise located(error, f"sample {number}, field {name}") from None

@@ -1,0 +1,417 @@
+"""Caches of stable_datasets: a folder of Arrow files and a `_metadata.json`, written once from a generator.
+
+Caches of all versions are read: early ones note neither format nor layout, and have other fingerprints. Those written
+here also have the features of shardex in the metadata of their Arrow schema, so that ``shardex.open(cache_dir)`` knows
+arrays, classes and images, and a cache with renamed classes is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import shutil
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from shardex import schema as core
+from shardex.compat.stable_datasets.features.base import FeatureType
+from shardex.compat.stable_datasets.features.image import Image
+from shardex.compat.stable_datasets.features.video import ASSETS, Video
+from shardex.compat.stable_datasets.schema import Features
+from shardex.errors import (
+    ArgumentError,
+    CacheChangedError,
+    FormatError,
+    NotFoundError,
+    PathError,
+    SchemaError,
+    ShardexError,
+    storage_errors,
+)
+from shardex.formats import ArrowFilesWriter, map_table
+from shardex.sources import locked_file, make_folder
+from shardex.store import encode_ahead
+
+DEFAULT_SHARD_SIZE_BYTES = 256 * 1024 * 1024
+_FORMAT_VERSION = 1
+_METADATA = "_metadata.json"
+_ARROW, _SHARDS = "arrow", "arrow-shards"
+_CORE_KEY = b"shardex"
+"""Where the metadata of an Arrow schema has the features of shardex."""
+T = TypeVar("T")
+_INSTEAD_OF_LANCE = (
+    "shardex reads and writes Arrow caches only: use write_sharded_arrow_cache (storage_format='arrow'), which is read "
+    "at random just as quickly; for videos use Video(storage='path') and decode frames when samples are read"
+)
+
+
+class MissingColumnError(SchemaError, KeyError):
+    """An example without a value for one of the columns."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+# -- names and values -------------------------------------------------------------------------------------------
+
+
+def encode_example(example: Mapping[str, Any], features: Mapping[str, Any], *, cache_dir: Any = None) -> dict[str, Any]:
+    """Return the values of an example as Arrow stores them; `cache_dir` is the folder to which videos are linked.
+
+    Without it a video that is stored as a file is its path, as in early versions. Keys that are no columns are kept.
+
+    >>> from shardex.compat.stable_datasets.schema import ClassLabel
+    >>> encode_example({"label": "dog", "id": 3}, {"label": ClassLabel(names=["cat", "dog"])})
+    {'label': 1, 'id': 3}
+    """
+    return {name: _encode(value, features.get(name), name, cache_dir) for name, value in example.items()}
+
+
+def _encode(value: Any, feature: Any, name: str, cache_dir: Any) -> Any:
+    if isinstance(feature, Video) and feature.storage == "path" and cache_dir is None:
+        return None if value is None else os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    known = feature if isinstance(feature, FeatureType) else FeatureType()
+    try:
+        return known.encode(value, cache_dir=None if cache_dir is None else Path(cache_dir))
+    except SchemaError as error:
+        raise core.located(error, f"field {name}") from None
+
+
+def cache_fingerprint(
+    cls_name: str, version: str, config_name: str, split: str, storage_format: str | None = None
+) -> str:
+    """Return the name of the folder of a cache; with `storage_format` as newer versions do, which have several.
+
+    >>> cache_fingerprint("CIFAR10", "1.0.0", "default", "train")
+    'cifar10_default_train_1a892fef64290409'
+    """
+    key = ":".join([cls_name, version, config_name, split, *([] if storage_format is None else [storage_format])])
+    return f"{cls_name.lower()}_{config_name}_{split}_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+# -- what is in a cache -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ShardedCacheMeta:
+    """What the `_metadata.json` of an Arrow cache says."""
+
+    cache_dir: Path
+    num_rows: int
+    num_shards: int
+    shard_filenames: list[str]
+    shard_row_counts: list[int]
+    schema_fingerprint: str
+    compression: str | None = None
+
+    @property
+    def shard_paths(self) -> list[Path]:
+        """The files, in the order of their rows."""
+        return [self.cache_dir / name for name in self.shard_filenames]
+
+
+class _Metadata(msgspec.Struct):
+    """A `_metadata.json`. Early versions have neither `format` nor `layout`."""
+
+    cache_format_version: int
+    num_rows: int
+    num_shards: int
+    shard_row_counts: list[int]
+    shard_filenames: list[str]
+    schema_fingerprint: str = ""
+    format: str = _ARROW
+    layout: str = _SHARDS
+    compression: str | None = None
+
+
+class _Kind(msgspec.Struct):
+    """The parts of a `_metadata.json` that say what kind of cache it describes."""
+
+    format: str = _ARROW
+    layout: str = _SHARDS
+    cache_format_version: int = _FORMAT_VERSION
+
+
+def _load_metadata(cache_dir: str | os.PathLike[str]) -> tuple[bytes, str]:
+    path = os.path.join(cache_dir, _METADATA)
+    if not os.path.isfile(path):
+        raise NotFoundError(f"{path}: expected the metadata of a cache, got no such file")
+    with storage_errors(path, "read"), open(path, "rb") as file:
+        return file.read(), path
+
+
+def _decode_metadata(data: bytes, kind: type[T], path: str) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"{path}: expected the metadata of a cache, got something else: {error}") from None
+
+
+def read_sharded_cache_meta(cache_dir: str | os.PathLike[str]) -> ShardedCacheMeta:
+    """Return what the metadata of an Arrow cache says.
+
+    :raises FileNotFoundError: if there is no `_metadata.json`
+    :raises ValueError: if it is of another kind or version, contradicts itself, or names a file that is missing
+    """
+    data, path = _load_metadata(cache_dir)
+    kind = _decode_metadata(data, _Kind, path)
+    if (kind.format, kind.layout) != (_ARROW, _SHARDS):
+        raise FormatError(f"{path}: expected an Arrow cache, got the format {kind.format!r} ({kind.layout!r})")
+    if kind.cache_format_version != _FORMAT_VERSION:
+        raise FormatError(f"{path}: expected format version {_FORMAT_VERSION}, got {kind.cache_format_version}")
+    found = _decode_metadata(data, _Metadata, path)
+    names, rows = found.shard_filenames, found.shard_row_counts
+    if not found.num_shards == len(names) == len(rows):
+        raise FormatError(
+            f"{path}: expected {found.num_shards} shards, got {len(names)} names and {len(rows)} numbers of rows"
+        )
+    if sum(rows) != found.num_rows or min(rows, default=0) < 0:
+        raise FormatError(f"{path}: expected shards of {found.num_rows} rows in all, got {sum(rows)}")
+    meta = ShardedCacheMeta(
+        Path(cache_dir), found.num_rows, found.num_shards, names, rows, found.schema_fingerprint, found.compression
+    )
+    for name, shard in zip(names, meta.shard_paths, strict=True):
+        if os.path.basename(name) != name or name in ("", ".", ".."):
+            raise PathError(f"{path}: expected names of files in the same folder, got {name!r}")
+        if not shard.is_file():
+            raise FormatError(f"{shard}: expected this shard, as {_METADATA} says, got no such file")
+    return meta
+
+
+def validate_sharded_cache(cache_dir: str | os.PathLike[str], features: Mapping[str, Any]) -> ShardedCacheMeta:
+    """Return what the metadata of a cache says; `ValueError` if it has other columns, or is damaged."""
+    meta = read_sharded_cache_meta(cache_dir)
+    wanted = Features(features)
+    if meta.schema_fingerprint and meta.schema_fingerprint not in wanted.fingerprints():
+        raise CacheChangedError(
+            f"{meta.cache_dir}: expected the fingerprint {wanted.fingerprints()[0]} of {wanted.fingerprint_data()}, "
+            f"got {meta.schema_fingerprint}: the columns have changed; remove the cache and make it again"
+        )
+    if meta.num_shards and (found := _written_features(meta.shard_paths[0])) is not None:
+        _check_same(wanted.core, found, meta.cache_dir)
+    return meta
+
+
+def _written_features(shard: Path) -> core.Features | None:
+    """Return the features of shardex that a cache was written with; None if it was not written by shardex."""
+    with storage_errors(str(shard), "read"):
+        try:
+            with pa.memory_map(str(shard)) as file:
+                metadata = pa.ipc.open_file(file).schema.metadata or {}
+        except pa.ArrowException as error:
+            raise FormatError(f"{shard}: expected an Arrow file, got something else: {error}") from None
+    try:
+        return core.Features.from_json(core.JSON.decode(metadata[_CORE_KEY]))
+    except (KeyError, ShardexError):
+        return None
+
+
+def _check_same(wanted: core.Features, found: core.Features, cache_dir: Path) -> None:
+    """Raise an error for a column that the cache has in another form; the fingerprint has not every class name."""
+    for name, feature in wanted.items():
+        if (other := found.get(name)) != feature:
+            raise CacheChangedError(
+                f"{cache_dir}: expected the column {name} to be {feature!r}, got {other!r}; remove the cache and make "
+                "it again"
+            )
+
+
+def read_shard(shard_path: str | os.PathLike[str]) -> pa.Table:
+    """Return one file of a cache as a table, over its mapped bytes."""
+    return map_table(shard_path)
+
+
+def detect_cache_format(cache_dir: str | os.PathLike[str]) -> str:
+    """Return "arrow" or "lance"; caches of early versions, which do not say it, are of Arrow."""
+    return _decode_metadata(*_kind_of(cache_dir)).format
+
+
+def detect_cache_layout(cache_dir: str | os.PathLike[str]) -> str:
+    """Return "arrow-shards", "lance-rows" or "lance-video-frames"."""
+    return _decode_metadata(*_kind_of(cache_dir)).layout
+
+
+def _kind_of(cache_dir: str | os.PathLike[str]) -> tuple[bytes, type[_Kind], str]:
+    data, path = _load_metadata(cache_dir)
+    return data, _Kind, path
+
+
+# -- writing ----------------------------------------------------------------------------------------------------
+
+
+def write_sharded_arrow_cache(
+    generator: Iterable[tuple[Any, Mapping[str, Any]]],
+    features: Mapping[str, Any],
+    cache_dir: str | os.PathLike[str],
+    *,
+    shard_size_bytes: float = DEFAULT_SHARD_SIZE_BYTES,
+    batch_size: int = 1000,
+    compression: str | None = None,
+    num_encode_workers: int = 0,
+    single_file: bool = False,
+    lineage: Mapping[str, Any] | None = None,
+) -> ShardedCacheMeta:
+    """Write the examples of a generator of ``(key, example)`` to a cache, which replaces one that is there.
+
+    A record batch has `batch_size` rows, fewer if they are large. A file is closed when its batches take
+    `shard_size_bytes` in memory; `single_file` means no limit. `num_encode_workers` threads encode images. Keys of an
+    example that are no columns are left out; a column that it lacks is a `KeyError`.
+
+    The folder is replaced in one step, when all is on the disk: a crash leaves the old one, and readers that have it
+    open keep it. One process at a time writes it, others wait.
+    """
+    wanted = Features(features)
+    target = Path(os.path.abspath(cache_dir))
+    size = math.inf if single_file else shard_size_bytes
+
+    def described(names: list[str], rows: list[int]) -> dict[str, Any]:
+        return _metadata(wanted, names, rows, size, compression, lineage)
+
+    with storage_errors(str(target), "create"):
+        make_folder(str(target.parent))
+    with locked_file(f"{target}.lock") as lock:
+        if lock is not None and lock.is_locked:
+            _remove_leftovers(target)
+        with (
+            ArrowFilesWriter(
+                target,
+                _schema(wanted),
+                described,
+                batch_rows=batch_size,
+                shard_size=size,
+                compression=compression,
+                others=f"{'/'.join(ASSETS)}/[^/]+",
+            ) as out,
+            closing(_examples(generator, wanted, num_encode_workers)) as examples,
+        ):
+            for number, example in enumerate(examples):
+                out.append(_row(example, wanted, out.folder, number))
+    return read_sharded_cache_meta(cache_dir)
+
+
+def _schema(features: Features) -> pa.Schema:
+    return features.to_arrow_schema().with_metadata({_CORE_KEY: core.JSON.encode(features.core.to_json())})
+
+
+def _metadata(
+    features: Features,
+    names: list[str],
+    rows: list[int],
+    size: float,
+    compression: str | None,
+    lineage: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the content of `_metadata.json`, its keys in the order in which stable-datasets writes them."""
+    found: dict[str, Any] = {
+        "cache_format_version": _FORMAT_VERSION,
+        "format": _ARROW,
+        "layout": _SHARDS,
+        "schema_fingerprint": features.fingerprints()[0],
+        "num_rows": sum(rows),
+        "num_shards": len(names),
+        "shard_row_counts": rows,
+        "shard_filenames": names,
+        "shard_size_target_bytes": None if math.isinf(size) else size,
+    }
+    return found | ({"compression": compression} if compression else {}) | ({"lineage": lineage} if lineage else {})
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove the temporary folders of processes that died while they wrote this cache."""
+    for folder in target.parent.glob(f".{target.name}.*.tmp"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _examples(generator: Iterable[Any], features: Features, workers: int) -> Generator[Mapping[str, Any]]:
+    """Yield the examples of a generator of pairs; threads encode the images of coming ones."""
+    if workers > 1:
+        media = {name: one.core for name, one in features.items() if isinstance(one.core, core.Image)}
+        yield from encode_ahead(_without_keys(generator), core.Features(media), workers, _encode_image)
+    else:
+        yield from _without_keys(generator)
+
+
+def _without_keys(generator: Iterable[Any]) -> Generator[Mapping[str, Any]]:
+    for number, one in enumerate(generator):
+        if not (isinstance(one, tuple | list) and len(one) == 2 and isinstance(one[1], Mapping)):
+            raise ArgumentError(f"expected pairs of a key and an example (a dict), got {one!r:.200} at sample {number}")
+        yield one[1]
+
+
+def _encode_image(value: Any, feature: core.Feature) -> bytes | None:
+    assert isinstance(feature, core.Image)
+    return Image(feature.format).encode(value)
+
+
+def _row(example: Mapping[str, Any], features: Features, folder: str, number: int) -> dict[str, Any]:
+    for name in features:
+        if name not in example:
+            raise MissingColumnError(
+                f"expected a value for every column, or None, got none for {name!r} - at sample {number}"
+            )
+    try:
+        return {name: _encode(example[name], feature, name, folder) for name, feature in features.items()}
+    except SchemaError as error:
+        raise core.located(error, f"sample {number}") from None
+
+
+# -- Lance ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class LanceCacheMeta:
+    """What the `_metadata.json` of a Lance cache says."""
+
+    cache_dir: Path
+    num_rows: int
+    schema_fingerprint: str
+
+
+class _LanceMetadata(msgspec.Struct):
+    num_rows: int
+    schema_fingerprint: str = ""
+
+
+def read_lance_cache_meta(cache_dir: str | os.PathLike[str]) -> LanceCacheMeta:
+    """Return what the metadata of a Lance cache says; its rows are not opened."""
+    data, path = _load_metadata(cache_dir)
+    if (kind := _decode_metadata(data, _Kind, path)).format != "lance":
+        raise FormatError(f"{path}: expected a Lance cache, got the format {kind.format!r}")
+    found = _decode_metadata(data, _LanceMetadata, path)
+    return LanceCacheMeta(Path(cache_dir), found.num_rows, found.schema_fingerprint)
+
+
+def write_lance_cache(
+    generator: Iterable[Any],
+    features: Features,
+    cache_dir: str | os.PathLike[str],
+    *,
+    batch_size: int = 1000,
+    num_encode_workers: int = 0,
+    lineage: Mapping[str, Any] | None = None,
+) -> NoReturn:
+    """Raise an error that says what to use instead of Lance."""
+    raise NotImplementedError(f"{cache_dir}: {_INSTEAD_OF_LANCE}")
+
+
+def write_lance_video_frames_cache(
+    generator: Iterable[Any],
+    features: Features,
+    cache_dir: str | os.PathLike[str],
+    *,
+    video_column: str | None = None,
+    quality: int = 65,
+    resize: int | None = None,
+    workers: int | None = None,
+    skip_corrupt: bool = True,
+    lineage: Mapping[str, Any] | None = None,
+) -> NoReturn:
+    """Raise an error that says what to use instead of Lance."""
+    raise NotImplementedError(f"{cache_dir}: {_INSTEAD_OF_LANCE}")
