@@ -46,6 +46,15 @@ def test_a_folder_without_compressed_files_is_read_as_it_is(tmp_path: Path) -> N
     assert type(find(tmp_path).source).__name__ == "LocalSource"
 
 
+@pytest.mark.parametrize("way", ["copy", "access_points"])
+def test_compressed_tars_are_read_if_the_user_says_how(tmp_path: Path, way: str) -> None:
+    put(tmp_path, a_tar_gz=fast_gzip(b"tar"), b_tar=b"plain")
+    assert contents(find([tmp_path / "a.tar.gz", tmp_path / "b.tar"], compressed=way, cache=tmp_path / "cache")) == {
+        "a.tar.gz": b"tar",
+        "b.tar": b"plain",
+    }
+
+
 def test_a_compressed_file_beside_its_content_is_left_alone(tmp_path: Path) -> None:
     put(tmp_path, a_txt=b"text", a_txt_gz=fast_gzip(b"text"))
     assert find(tmp_path).paths == ("a.txt", "a.txt.gz")

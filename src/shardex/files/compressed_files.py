@@ -35,7 +35,8 @@ def present_content(
     """Return the files, with the content of compressed ones in their place.
 
     `way` is how they are read: from "access_points" (gzip, zstd with several frames), or from a decompressed "copy" in
-    the folder `cache` of at most `limit` bytes; by default by access points where there are some.
+    the folder `cache` of at most `limit` bytes; by default by access points where there are some. Compressed tars are
+    read only if `way` says how.
 
     >>> import gzip, tempfile; from shardex.files.find import find; folder = tempfile.mkdtemp()
     >>> with gzip.open(os.path.join(folder, "a.jsonl.gz"), "w") as file:
@@ -73,7 +74,7 @@ def _contents(source: Source, path: str, by_content: bool) -> dict[str, Packed |
     """Return the content of a compressed file, or the members of an archive; nothing for other files."""
     named = plain_name(path)
     if named is None:
-        kind = kind_of(_head(source, path)) if by_content and not path.lower().endswith(_NAMES) else None
+        kind = kind_of(_head(source, path)) if by_content else None
         return {} if kind is None else {path: Packed(path, kind)} if kind != "zip" else _members(source, path)
     return _members(source, path) if named[1] == "zip" else {named[0]: Packed(path, named[1])}
 

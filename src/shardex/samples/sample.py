@@ -404,7 +404,7 @@ def same(a: Any, b: Any) -> bool:
             return False
         return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fcMm"))
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(same(value, b[name]) for name, value in a.items())
+        return len(a) == len(b) and all(name in b and same(value, b[name]) for name, value in a.items())
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
     floats = float | np.floating

@@ -11,7 +11,7 @@ import typing
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
 from shardex.compat.atdata._exceptions import SampleKeyError
 from shardex.compat.atdata._export import columns_of, row_of, write_parquet
@@ -194,12 +194,11 @@ class Dataset(Generic[ST]):
     ) -> SampleStream[ST]: ...
     @overload
     def shuffled(
-        self,
-        buffer_shards: int = 100,
-        buffer_samples: int = 10_000,
-        *,
-        batch_size: int,
-        seed: int | None = None,
+        self, buffer_shards: int = 100, buffer_samples: int = 10_000, *, batch_size: int, seed: int | None = None
+    ) -> SampleStream[SampleBatch[ST]]: ...
+    @overload
+    def shuffled(
+        self, buffer_shards: int, buffer_samples: int, batch_size: int, *, seed: int | None = None
     ) -> SampleStream[SampleBatch[ST]]: ...
     def shuffled(
         self,
@@ -212,7 +211,8 @@ class Dataset(Generic[ST]):
         """Return all samples in random order, or batches of them.
 
         The order is a shuffle of all samples, which needs no buffers, so their sizes have no effect. Every iteration
-        has another order; those of a `seed` are the same in every run.
+        has another order; those of a `seed` are the same in every run. Workers that a torch `DataLoader` starts for
+        every epoch know no earlier epochs, so with a seed they repeat the first.
         """
         return SampleStream(self._shards, self._steps, self.sample_type, batch_size, shuffle=True, seed=seed)
 
@@ -240,7 +240,7 @@ class Dataset(Generic[ST]):
             raise SampleKeyError(key)
         return found[0]  # type: ignore[no-any-return]
 
-    def select(self, indices: Sequence[int]) -> list[ST]:
+    def select(self, indices: Sequence[SupportsIndex]) -> list[ST]:
         """Return the samples at these positions, in this order."""
         positions = [operator.index(one) for one in indices]
         if not positions:

@@ -16,7 +16,7 @@ import numpy as np
 
 from shardex import samples as core
 from shardex.compat.atdata._helpers import FORMAT_SERIALIZERS, bytes_to_array
-from shardex.compat.atdata.lens import Lens, LensNetwork
+from shardex.compat.atdata.lens import FieldsOf, Lens, LensNetwork
 from shardex.errors import FormatError, SchemaError
 from shardex.schema import MSGPACK, describe, hints_of
 
@@ -183,7 +183,11 @@ class PackableSample(core.PackableSample):
     @property
     def packed(self) -> bytes:
         """The sample as MessagePack: a map of its fields, with arrays in the compact encoding."""
-        return _packed({one.name: getattr(self, one.name) for one in dataclasses.fields(self)}, type(self).__name__)
+        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        for name, kind in getattr(self, "__field_formats__", {}).items():
+            if isinstance(values[name], Mapping) and kind == "safetensors":  # other kinds are known by their values
+                values[name] = FORMAT_SERIALIZERS[kind][0](values[name])
+        return _packed(values, type(self).__name__)
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(dataclasses.field,))
@@ -215,7 +219,7 @@ def _with_arrays(cls: type[Any]) -> type[Any]:
 
 
 def _registered(kind: type[Any]) -> type[Any]:
-    LensNetwork().register(Lens(kind.from_data, source=DictSample, view=kind))
+    LensNetwork().register(Lens(FieldsOf(kind), source=DictSample, view=kind))
     return kind
 
 
@@ -231,6 +235,7 @@ class SampleBatch(Generic[DT]):
     """
 
     samples: list[DT]
+    __orig_class__: Any
 
     def __init__(self, samples: Sequence[DT]) -> None:
         self.samples = list(samples)
@@ -239,11 +244,11 @@ class SampleBatch(Generic[DT]):
     @property
     def sample_type(self) -> type[DT]:
         """The type of the samples: ``SampleBatch[T](samples)`` gives it."""
-        if (given := vars(self).get("__orig_class__")) is not None:
-            return cast("type[DT]", typing.get_args(given)[0])
-        raise AttributeError("expected a batch with a type, SampleBatch[T](samples), got one without")
+        return cast("type[DT]", typing.get_args(self.__orig_class__)[0])
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("__orig_class__", "sample_type"):  # the property raised
+            raise AttributeError("expected a batch with a type, SampleBatch[T](samples), got one without")
         if name.startswith("__") or name in ("samples", "_columns"):
             raise AttributeError(name)
         if name not in self._columns:

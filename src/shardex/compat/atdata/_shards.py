@@ -15,6 +15,7 @@ from shardex.dataset import open as open_dataset
 from shardex.sources import absolute_path, is_url
 
 KEY, PACKED = "__key__", "msgpack"
+_COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst")
 _OURS = (URLSource, S3Source, BlobSource)
 
 
@@ -83,8 +84,15 @@ class Shards:
 def _open(addresses: Sequence[str]) -> Dataset:
     """Return the samples at these paths and URLs; only those of one store are opened together."""
     groups = [list(some) for _, some in groupby(addresses, _store_of)]
-    opened = [open_dataset(some, format="tar", schema={PACKED: bytes}) for some in groups]
+    opened = [_open_together(some) for some in groups]
     return opened[0] if len(opened) == 1 else concat(*opened)
+
+
+def _open_together(addresses: Sequence[str]) -> Dataset:
+    options: dict[str, Any] = {"schema": {PACKED: bytes}}
+    if any(one.lower().endswith(_COMPRESSED) for one in addresses):
+        options["compressed"] = "copy"
+    return open_dataset(addresses, format="tar", **options)
 
 
 def _state(address: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from shardex.compat.atdata._exceptions import LensNotFoundError
 from shardex.compat.atdata._samples import DictSample
-from shardex.compat.atdata.lens import LensNetwork
+from shardex.compat.atdata.lens import FieldsOf, LensNetwork
 
 DROPPED: Final = object()
 """The result for a sample that a condition leaves out."""
@@ -85,20 +85,6 @@ def _missing(source: Any, view: Any) -> set[str] | bool:
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
-@dataclasses.dataclass(frozen=True)
-class FieldsOf:
-    """Makes a sample of a class from the fields of the same names of another sample."""
-
-    view: Any
-
-    def __call__(self, sample: Any) -> Any:
-        """Return the fields of a sample as an instance of the class."""
-        if isinstance(sample, Mapping):
-            return self.view(**sample)
-        names = [one.name for one in dataclasses.fields(self.view)]
-        return self.view(**{name: getattr(sample, name) for name in names if hasattr(sample, name)})
 
 
 @dataclasses.dataclass(frozen=True)

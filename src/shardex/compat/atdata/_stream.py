@@ -4,7 +4,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shardex.compat.atdata._samples import SampleBatch
 from shardex.compat.atdata._shards import KEY, PACKED, Shards
@@ -14,8 +14,13 @@ from shardex.rows import whole_number
 
 T = TypeVar("T")
 
+if TYPE_CHECKING:  # torch takes it as one when it runs (`_tell_torch`), but type checkers want this base class
+    from torch.utils.data import IterableDataset as Samples
+else:
+    Samples = Generic
 
-class SampleStream(Generic[T]):
+
+class SampleStream(Samples[T]):
     """Samples, or batches of them; can be iterated any number of times, and shuffled ones are in another order then.
 
     A torch `DataLoader` takes it like an `IterableDataset`: each of its workers reads a part of the samples.

@@ -1,5 +1,6 @@
 """Lenses of atdata: views of samples of one type as another, and the network that `Dataset.as_type` looks in."""
 
+import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from shardex.samples import LensGraph
 
 S = TypeVar("S")
 V = TypeVar("V")
+W = TypeVar("W")
 LensGetter = Callable[[S], V]
 LensPutter = Callable[[V, S], S]
 
@@ -63,6 +65,14 @@ class Lens(core.Lens[S, V]):
             )
         return sample
 
+    def __or__(self, other: core.Lens[V, W]) -> "Lens[S, W]":
+        """Return the lens that applies this one, then the other."""
+        return cast("Lens[S, W]", super().__or__(other))
+
+    def __matmul__(self, other: core.Lens[W, S]) -> "Lens[W, V]":
+        """Return the lens that applies the other one, then this one."""
+        return cast("Lens[W, V]", super().__matmul__(other))
+
     def putter(self, put: Callable[[V, S], S]) -> Callable[[V, S], S]:  # type: ignore[override]
         """Set the putter, a function of a view and a sample, and return it: a decorator."""
         self._put = put
@@ -99,6 +109,20 @@ def _types_of(get: Callable[..., Any], names: Mapping[str, Any]) -> tuple[Any, A
 def _same(a: Any, b: Any) -> bool:
     same = a == b
     return bool(same) if isinstance(same, bool) else bool(getattr(same, "all", lambda: same)())
+
+
+@dataclasses.dataclass(frozen=True)
+class FieldsOf:
+    """A getter that makes samples of a class from the fields of the same names of other samples."""
+
+    view: Any
+
+    def __call__(self, sample: Any) -> Any:
+        """Return the fields of a sample as an instance of the class; one that is missing must have a default."""
+        names = [one.name for one in dataclasses.fields(self.view) if one.init]
+        if isinstance(sample, Mapping):
+            return self.view(**{name: sample[name] for name in names if name in sample})
+        return self.view(**{name: getattr(sample, name) for name in names if hasattr(sample, name)})
 
 
 class LensNetwork:
