@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import accumulate, pairwise
@@ -29,11 +29,11 @@ from shardex.kernel import (
     Segments,
     count_newlines,
     find_lines,
-    gather,
     locate,
     numpy_kernel,
     permute,
     row_ranges,
+    set_threads,
     take,
     value_reader,
 )
@@ -456,8 +456,10 @@ def test_locate_with_wrong_sizes_raises(width: int, item: int) -> None:
 
 
 @pytest.fixture
-def four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "_THREADS", 4)
+def four_threads() -> Iterator[None]:
+    set_threads(4)
+    yield
+    set_threads(None)
 
 
 @pytest.mark.usefixtures("four_threads")

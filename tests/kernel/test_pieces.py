@@ -23,6 +23,7 @@ from shardex.kernel import (
     fill_gaps,
     fit_in_order,
     numpy_kernel,
+    set_threads,
 )
 from shardex.kernel import buffers as segments
 from shardex.kernel.buffers import KERNEL
@@ -67,14 +68,15 @@ def test_places_outside_the_output_raise_and_nothing_is_copied(target: int) -> N
     assert (out == 0xAA).all()
 
 
-def test_large_copies_by_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardex.kernel.gather._THREADS", 4)
+def test_large_copies_by_several_threads() -> None:
+    set_threads(4)
     data = np.random.default_rng(0).integers(0, 256, 20 << 20).astype(np.uint8)
     begin = np.arange(0, data.size, 1 << 12)
     order = np.random.default_rng(1).permutation(len(begin))
     out = np.zeros(data.size, np.uint8)
     zeros = np.zeros(len(begin), np.int64)
     Ranges(Segments.of(data), zeros, begin[order], zeros + (1 << 12)).copy_to(out, begin[order])
+    set_threads(None)
     assert (out == data).all()
 
 

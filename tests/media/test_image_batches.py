@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -24,10 +22,8 @@ from shardex.media import (
     Resize,
     decode_image,
     decode_images,
-    decode_threads,
     encode_image,
     image_batches,
-    set_decode_threads,
 )
 from tests.media.pictures import picture, saved, turned
 
@@ -160,23 +156,6 @@ def test_random_steps_depend_on_the_generator_of_the_image_alone() -> None:
 
 
 # -- threads --------------------------------------------------------------------------------------------------
-
-
-def test_number_of_threads() -> None:
-    try:
-        set_decode_threads(3)
-        assert decode_threads() == 3
-        with pytest.raises(ArgumentError, match="expected 1 to 64 threads, got 0"):
-            set_decode_threads(0)
-    finally:
-        set_decode_threads(None)
-    assert decode_threads() <= len(os.sched_getaffinity(0))
-    cores = pa.cpu_count()
-    try:
-        pa.set_cpu_count(1)  # as worker processes do
-        assert decode_threads() == 1
-    finally:
-        pa.set_cpu_count(cores)
 
 
 def test_import_and_one_thread_start_no_threads() -> None:

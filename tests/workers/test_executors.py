@@ -23,8 +23,9 @@ import psutil
 import pytest
 
 from shardex.errors import ArgumentError, ClosedError, MissingExtraError, WorkerError
+from shardex.kernel import cores
 from shardex.workers import Executor, InlineExecutor, ThreadExecutor, start_executor
-from shardex.workers.executors import FuturesExecutor, _jobs, cores
+from shardex.workers.executors import FuturesExecutor, _jobs
 from shardex.workers.process_pool import RestartingPool
 from tests.waiting import wait_until_ended
 

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 
+from shardex.kernel import cores
 from shardex.progress import Bar
 from shardex.sources import ByteRange, Source, export_credentials, import_credentials
-from shardex.workers import Executor, ExecutorLike, cores, is_local, start_executor
+from shardex.workers import Executor, ExecutorLike, is_local, start_executor
 
 _MIN_BYTES_FOR_PROCESSES = 256 << 20
 """Total size of files above which starting processes (a quarter of a second each) pays off."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 from shardex.errors import ArgumentError, SchemaError
 from shardex.files import Files, Index, IndexedFile, Sidecar, decode_sidecar, load_sidecars, save_sidecar
 from shardex.jobs import run_parts
-from shardex.kernel import Column, Integers, with_missing
+from shardex.kernel import Column, Integers, cores, with_missing
 from shardex.schema import (
     Bytes,
     Feature,
@@ -36,7 +36,6 @@ from shardex.schema import (
     is_stacked,
     unwrap_optional,
 )
-from shardex.workers import cores
 
 VERSION = 1
 COMPLETE_BYTES = 2 << 30

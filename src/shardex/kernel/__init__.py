@@ -12,6 +12,7 @@ numpy code with the same results where no compiler is available (or with ``SHARD
 - `_gather.c`, `numpy_kernel`: the two kernels
 - `columns`: the columns that reads return; `ragged` and `masked`: two kinds of columns
 - `array_pool`: reuses the memory of large arrays
+- `threads`: how many threads a call may use
 - `fingerprint`: hashes any value, to recognise data that changed
 """
 
@@ -37,6 +38,7 @@ from shardex.kernel.gather import (
 )
 from shardex.kernel.masked import Masked, TimeArray, missing_value, values_of, with_missing
 from shardex.kernel.ragged import Ragged, ends_of, value_mask
+from shardex.kernel.threads import cores, set_threads, threads
 
 __all__ = [
     "MISSING",
@@ -53,6 +55,7 @@ __all__ = [
     "Segments",
     "TimeArray",
     "best_fit",
+    "cores",
     "count_newlines",
     "cut_pieces",
     "digest",
@@ -65,7 +68,9 @@ __all__ = [
     "permute",
     "pooled_empty",
     "row_ranges",
+    "set_threads",
     "take",
+    "threads",
     "value_mask",
     "value_reader",
     "values_of",

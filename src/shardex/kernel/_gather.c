@@ -16,6 +16,7 @@
 #include <string.h>
 #ifndef _WIN32
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,13 +28,14 @@
 #define PREFETCH(p) ((void)0)
 #endif
 
-enum { AHEAD = 8, MAX_THREADS = 16 };
+enum { AHEAD = 8, MAX_THREADS = 8 };
 #if defined(__GLIBC__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define WIDER __attribute__((target_clones("avx2", "default"))) /* stores of 32 bytes where the processor has them: 1.5x as fast */
 #else
 #define WIDER
 #endif
-static const int64_t THREAD_BYTES = 4 << 20; /* starting and joining a thread takes 0.1 ms: as long as copying half a MiB */
+static const int64_t THREAD_BYTES = 256 << 10; /* waking up a thread takes as long as copying so much */
+static const int64_t PART_BYTES = 64 << 10;    /* what a thread takes at once */
 
 typedef enum { FINE, CLOSED, OUTSIDE, SHORT, BROKEN, OVERFLOWS } verdict;
 
@@ -142,7 +144,7 @@ static verdict place(const table *t, const places *p, const int64_t *rows, int64
     return FINE;
 }
 
-/* ---- copying, by one or several threads --------------------------------------------------------------- */
+/* ---- copying ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const uint8_t *const *source;
@@ -189,40 +191,96 @@ static void copy_ranges(const job *j) {
     }
 }
 
-static void *run(void *v) {
-    const job *j = v;
-    if (j->length) copy_ranges(j);
-    else copy_fixed(j);
-    return NULL;
+/* Copies the ranges from `from` to `to`. */
+static void copy_part(const void *whole, int64_t from, int64_t to) {
+    job j = *(const job *)whole;
+    j.from = from, j.to = to;
+    if (j.length) copy_ranges(&j);
+    else copy_fixed(&j);
 }
 
-static void copy(job *whole, int64_t n, int64_t bytes, int threads) {
-    whole->from = 0;
-    whole->to = n;
+/* ---- threads that stand ready --------------------------------------------------------------------------- */
+
+/* Calls `part` for consecutive parts of 0 to n, in this thread and in others if there are `bytes` enough to gain from it.
+ * The others are started when they are first needed and wait for the next call. They serve one call at a time: a second
+ * one, from another thread, does not wait for them and works alone. Parts are taken one by one, so a thread that wakes
+ * up late costs nothing. The threads never run Python, end with the process, and a forked process starts its own. */
+typedef void (*part_function)(const void *what, int64_t from, int64_t to);
+
+#ifdef HAVE_THREADS
+static struct {
+    pthread_mutex_t owner, lock;   /* `owner` is held during a call; `lock` guards what follows */
+    pthread_cond_t wake, done;
+    part_function part;
+    const void *what;
+    int64_t next, n, step;         /* the first item that nobody has taken; how many there are; how many are taken at once */
+    int seats, working, started;   /* how many threads may join; how many have; how many exist */
+} pool = {.owner = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
+
+static void take_parts(void) {
+    for (int64_t from; (from = __atomic_fetch_add(&pool.next, pool.step, __ATOMIC_RELAXED)) < pool.n;)
+        pool.part(pool.what, from, pool.n - from < pool.step ? pool.n : from + pool.step);
+}
+
+static void *stand_ready(void *unused) {
+    pthread_mutex_lock(&pool.lock);
+    for (;;) {
+        while (!pool.seats) pthread_cond_wait(&pool.wake, &pool.lock);
+        pool.seats--, pool.working++;
+        pthread_mutex_unlock(&pool.lock);
+        take_parts();
+        pthread_mutex_lock(&pool.lock);
+        if (!--pool.working) pthread_cond_signal(&pool.done);
+    }
+    return unused;
+}
+
+static void start_threads(int wanted) {
+    sigset_t all, before;
+    pthread_attr_t small;
+    pthread_t id;
+    if (pool.started >= wanted || pthread_attr_init(&small)) return;
+    sigfillset(&all); /* signals are for the threads of Python */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_setstacksize(&small, 256 << 10);
+    pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
+    while (pool.started < wanted && pthread_create(&id, &small, stand_ready, NULL) == 0) pool.started++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&small);
+}
+
+static void after_fork(void) { /* the threads of the parent do not exist here, and one may have held a lock */
+    pthread_mutex_init(&pool.owner, NULL), pthread_mutex_init(&pool.lock, NULL);
+    pthread_cond_init(&pool.wake, NULL), pthread_cond_init(&pool.done, NULL);
+    pool.seats = pool.working = pool.started = 0;
+}
+#endif
+
+static void in_parts(part_function part, const void *what, int64_t n, int64_t bytes, int threads) {
 #ifdef HAVE_THREADS
     int64_t most = bytes / THREAD_BYTES;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     if (threads > most) threads = (int)most;
-    if (threads > 1 && n >= threads) {
-        job jobs[MAX_THREADS];
-        pthread_t ids[MAX_THREADS];
-        int started[MAX_THREADS];
-        for (int t = 0; t < threads; t++) {
-            jobs[t] = *whole;
-            jobs[t].from = n * t / threads;
-            jobs[t].to = n * (t + 1) / threads;
-            started[t] = t > 0 && pthread_create(&ids[t], NULL, run, &jobs[t]) == 0;
-        }
-        for (int t = 0; t < threads; t++)
-            if (!started[t]) run(&jobs[t]);
-        for (int t = 1; t < threads; t++)
-            if (started[t]) pthread_join(ids[t], NULL);
+    if (threads > 1 && n > 1 && pthread_mutex_trylock(&pool.owner) == 0) {
+        pthread_mutex_lock(&pool.lock);
+        start_threads(threads - 1);
+        pool.part = part, pool.what = what, pool.n = n, pool.next = 0;
+        pool.step = bytes / n >= PART_BYTES ? 1 : PART_BYTES / (bytes / n + 1) + 1;
+        pool.seats = threads - 1 < pool.started ? threads - 1 : pool.started;
+        for (int k = 0; k < pool.seats; k++) pthread_cond_signal(&pool.wake);
+        pthread_mutex_unlock(&pool.lock);
+        take_parts();
+        pthread_mutex_lock(&pool.lock);
+        pool.seats = 0;
+        while (pool.working) pthread_cond_wait(&pool.done, &pool.lock);
+        pthread_mutex_unlock(&pool.lock);
+        pthread_mutex_unlock(&pool.owner);
         return;
     }
 #else
     (void)threads, (void)bytes;
 #endif
-    run(whole);
+    part(what, 0, n);
 }
 
 /* ---- fixed(address, size, starts, rows, width, out, threads) ---------------------------------------- */
@@ -251,7 +309,7 @@ static PyObject *fixed(PyObject *self, PyObject *args) {
     v = place(&t, &p, row.buf, n, (uint64_t)width, 1, source, NULL, &k, &segment);
     if (v == FINE) {
         job j = {.source = source, .width = width, .out = out.buf};
-        copy(&j, n, n * width, threads);
+        in_parts(copy_part, &j, n, n * width, threads);
     }
     Py_END_ALLOW_THREADS
     result = answer(v, k, segment);
@@ -371,7 +429,7 @@ static PyObject *ranges(PyObject *self, PyObject *args) {
     if (v == FINE && total != out.len) v = OVERFLOWS, k = n;
     if (v == FINE) {
         job j = {.source = source, .length = l, .target = stride < 0 ? target : NULL, .stride = stride, .out = out.buf};
-        copy(&j, n, total, threads);
+        in_parts(copy_part, &j, n, total, threads);
     }
     Py_END_ALLOW_THREADS
     result = answer(v, k, segment);
@@ -413,7 +471,7 @@ static PyObject *placed(PyObject *self, PyObject *args) {
     }
     if (v == FINE) {
         job j = {.source = source, .length = l, .target = to, .out = out.buf};
-        copy(&j, n, total, threads);
+        in_parts(copy_part, &j, n, total, threads);
     }
     Py_END_ALLOW_THREADS
     result = answer(v, k, segment);
@@ -1046,4 +1104,10 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_gather", "The gather kernel; see gather.py.", 0, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__gather(void) { return PyModuleDef_Init(&module); }
+PyMODINIT_FUNC PyInit__gather(void) {
+#ifdef HAVE_THREADS
+    static int registered;
+    if (!registered) registered = pthread_atfork(NULL, NULL, after_fork) == 0;
+#endif
+    return PyModuleDef_Init(&module);
+}

@@ -7,7 +7,6 @@ The table itself is in `buffers`. Files, fields and samples are left to other ro
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -19,8 +18,8 @@ from shardex.errors import RangeError, RowError
 from shardex.kernel.array_pool import pooled_empty
 from shardex.kernel.buffers import KERNEL, Bytes, Integers, Segments, Triple
 from shardex.kernel.buffers import kernel as _kernel
+from shardex.kernel.threads import threads
 
-_THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 _UNCHECKED = 16 << 20  # bytes that may be allocated before the ranges are checked
 _GAP = 64 << 10  # ranges that are closer than this are read together: it costs less than another request
 _MOST_ADVISED = 256 << 20  # bytes per call of `advise`, so that pages read ahead do not evict each other
@@ -80,7 +79,7 @@ class Ranges:
         >>> Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 3]).copy_to(out, np.array([4, 0])); out.tobytes()
         b'abc\\x00ef'
         """
-        self._call(_kernel.placed, _integers(target), out, _THREADS)
+        self._call(_kernel.placed, _integers(target), out, threads())
 
     def _check_before_allocating(self, size: int) -> None:
         # The kernel checks ranges only after the allocation; a damaged length must not allocate huge memory first.
@@ -88,7 +87,7 @@ class Ranges:
             self.segments.check(self.which, self.begin, self.length)
 
     def _copy(self, out: Bytes, stride: int) -> Bytes:
-        self._call(_kernel.ranges, out, stride, _THREADS)
+        self._call(_kernel.ranges, out, stride, threads())
         return out
 
     def _triple(self) -> Triple:
@@ -149,7 +148,7 @@ def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: 
     >>> out.tolist()
     [7, 2]
     """
-    arguments = _integers(starts), _integers(rows), width, out, _THREADS
+    arguments = _integers(starts), _integers(rows), width, out, threads()
     segments.call(_kernel.fixed, arguments, lambda: row_ranges(segments, starts, rows, width)._triple())
 
 

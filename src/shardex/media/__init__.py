@@ -23,7 +23,7 @@ used.
 
 from shardex.media.audio import AudioInfo, audio_info, decode_audio, encode_audio
 from shardex.media.clip_batches import decode_audios, decode_videos
-from shardex.media.decode_threads import decode_threads, set_decode_threads
+from shardex.media.decode_threads import decode_threads
 from shardex.media.image_batches import decode_images
 from shardex.media.image_files import MAX_PIXELS, ImageInfo, image_info
 from shardex.media.image_steps import (
@@ -65,7 +65,6 @@ __all__ = [
     "encode_image",
     "encode_video",
     "image_info",
-    "set_decode_threads",
     "size_after",
     "video_info",
 ]

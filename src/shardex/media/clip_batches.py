@@ -28,7 +28,7 @@ def decode_audios(
     also if all happen to have one length.
 
     :param generators: random generators for sampling="random": one for each value, or a function of its number
-    :param threads: how many threads work; see `set_decode_threads`
+    :param threads: how many threads work; by default those of `shardex.kernel.threads`
     :raises ShardexError: with the number of the file as the attribute `index`
 
     >>> from shardex.media import encode_audio

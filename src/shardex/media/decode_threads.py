@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -16,38 +15,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
-import pyarrow as pa
 
-from shardex.errors import ArgumentError, ShardexError
-from shardex.workers import cores
+from shardex.errors import ShardexError
+from shardex.kernel import threads as usable_threads
 
 Generators = Sequence[np.random.Generator] | Callable[[int], np.random.Generator]
 
-_wanted_threads: int | None = None
 _pools: dict[int, ThreadPoolExecutor] = {}
 _POOL_SIZE = 64
 """Largest number of threads; they are started one by one as they are needed."""
 
 
-def set_decode_threads(count: int | None) -> None:
-    """Set how many threads decode the media of a batch; None restores the default.
-
-    The default is the number of cores that this process may use, and 1 in worker processes, which share them.
-    """
-    global _wanted_threads  # noqa: PLW0603
-    if count is not None and not 1 <= count <= _POOL_SIZE:
-        raise ArgumentError(f"expected 1 to {_POOL_SIZE} threads, got {count}")
-    _wanted_threads = count
-
-
 def decode_threads() -> int:
     """Return how many threads decode the media of a batch."""
-    if _wanted_threads is not None:
-        return _wanted_threads
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is not None and processes.current_process().daemon:  # a worker of a DataLoader of torch
-        return 1
-    return min(cores(), int(pa.cpu_count()), _POOL_SIZE)  # our workers limit Arrow to one thread
+    return min(usable_threads(), _POOL_SIZE)
 
 
 def for_each(function: Callable[[int], None], numbers: Sequence[int], threads: int) -> None:

@@ -42,7 +42,7 @@ def decode_images(
     :param steps: what is done to each image: resize, crop, flip, pad
     :param generators: random generators for random steps: one for each value, or a function of its number, which is
         called in any thread and in any order
-    :param threads: how many threads work; see `set_decode_threads`
+    :param threads: how many threads work; by default those of `shardex.kernel.threads`
     :raises ShardexError: a `FormatError`, or what a step raises, with the number of the image as the attribute `index`
 
     >>> decode_images([], mode="L").shape

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import ArgumentError
+from shardex.kernel import cores
 from shardex.text.token_ids import Ids, batch_ids
 from shardex.text.tokenizer_adapter import Offsets, TokenizerAdapter, digest_of, is_a
 from shardex.text.tokenizer_files import SpecialTokens, name_of_path
-from shardex.workers import cores
 
 # -- tokenizers, and the fast ones of transformers ------------------------------------------------------------
 

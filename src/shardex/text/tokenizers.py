@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError
+from shardex.kernel import cores
 from shardex.text.huggingface_tokenizers import TokenizersAdapter, TokenizersOptions, transformers_adapter
 from shardex.text.token_ids import WIDEST, Ids, batch_ids, one_ids
 from shardex.text.tokenizer_adapter import TokenizerAdapter, digest_of, is_a
 from shardex.text.tokenizer_files import SpecialTokens, load_tokenizer, name_of_path
-from shardex.workers import cores
 
 
 def adapter_of(tokenizer: Any, *, add_special_tokens: bool = False, batched: bool = False) -> TokenizerAdapter:

@@ -8,7 +8,6 @@ this machine are in `process_pool`, Ray is in `ray_executor`.
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 import threading
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from concurrent.futures import Executor as AnyFutures
 from typing import Any, NoReturn, Protocol
 
 from shardex.errors import ArgumentError, ClosedError, WorkerError, nearest
+from shardex.kernel import cores
 from shardex.workers.process_pool import RestartingPool, pickled
 from shardex.workers.ray_executor import RayExecutor
 from shardex.workers.shared_arena import dump_error, dump_value, load_error
@@ -105,11 +105,6 @@ def is_local(executor: ExecutorLike) -> bool:
 def _ray_executor(job: Callable[[Any], Any], name: str, initializer: Callable[[], object] | None) -> Executor:
     address = None if name == "ray" else name if name.startswith("ray://") else name.removeprefix("ray:")
     return RayExecutor(job, address, initializer)
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class InlineExecutor:

@@ -22,6 +22,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from shardex.errors import ArgumentError, ClosedError, MissingExtraError, SchemaError, WorkerError
+from shardex.kernel import set_threads
 from shardex.workers.process_pool import pickled
 from shardex.workers.shared_arena import WorkerTraceback, dump_error, dump_value, load_error
 
@@ -259,6 +260,7 @@ class StoredValue:
             import ray
 
             pa.set_cpu_count(1)
+            set_threads(1)
             body, prepare = ray.get(self._reference)
             if prepare is not None:
                 pickle.loads(prepare)()

@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from shardex.errors import SchemaError
+from shardex.kernel import set_threads
 from shardex.workers.shared_arena import Arena, dump_error, dump_value, pack
 
 _INLINE = 8 << 10
@@ -94,6 +95,7 @@ def serve(connection: int, parent_pipe: int, buffers: int) -> None:
         os.set_inheritable(inherited, False)  # processes that the job starts must not keep them open
     threading.Thread(target=_exit_with_parent, args=(parent_pipe,), daemon=True).start()
     pa.set_cpu_count(1)
+    set_threads(1)
     gc.freeze()  # the collector would look at all modules again when the process ends, a fifth of its start
     with socket.socket(fileno=connection) as sock, suppress(ConnectionError):
         os.register_at_fork(after_in_child=sock.close)

@@ -1,0 +1,56 @@
+"""How many threads this process copies and decodes with: `SHARDEX_THREADS`, or one for each core it may use.
+
+Worker processes use one each, as there are as many of them as cores: those of shardex, and those of a DataLoader.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from shardex.errors import ArgumentError
+
+_SETTING = "SHARDEX_THREADS"
+_count: int | None = None
+"""What `threads` found, or what `set_threads` was given."""
+
+
+def threads() -> int:
+    """Return how many threads one call may use, with the calling one."""
+    return _count or _find()
+
+
+def set_threads(count: int | None) -> None:
+    """Set how many threads one call may use; None restores the default.
+
+    >>> set_threads(3); threads()
+    3
+    >>> set_threads(None)
+    """
+    global _count  # noqa: PLW0603
+    if count is not None and count < 1:
+        raise ArgumentError(f"expected at least 1 thread, got {count}")
+    _count = count
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _find() -> int:
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.current_process().daemon:  # a worker of a DataLoader of torch
+        found = 1
+    elif given := os.environ.get(_SETTING):
+        if not given.isdecimal() or int(given) < 1:
+            raise ArgumentError(f"expected {_SETTING} to be a number of threads from 1 on, got {given!r}")
+        found = int(given)
+    else:
+        found = cores()
+    set_threads(found)
+    return found
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: set_threads(None))
