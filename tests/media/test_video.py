@@ -134,6 +134,7 @@ def test_threads_give_the_same_frames(mp4: bytes) -> None:
         ({"frames": 60}, list(range(60))),
         ({"frames": 3, "sampling": "start", "begin": 10, "stride": 2}, [10, 12, 14]),
         ({"frames": 4, "sampling": "center"}, [28, 29, 30, 31]),
+        ({"frames": 4, "sampling": "ends"}, [0, 20, 39, 59]),
         ({"frames": 3, "sampling": "start", "begin": 58, "pad": "repeat"}, [58, 59, 59]),
         ({"frames": 5, "sampling": "start", "begin": 58, "pad": "loop"}, [58, 59, 58, 59, 58]),
         ({"frames": 62, "pad": "repeat"}, [*range(60), 59, 59]),

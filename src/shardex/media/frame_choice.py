@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, nearest
 
-SAMPLINGS = ("uniform", "start", "center", "random")
+SAMPLINGS = ("uniform", "ends", "start", "center", "random")
 WINDOW_SAMPLINGS = ("start", "center", "random")
 
 
@@ -29,12 +29,15 @@ def choose_frames(
     """Return the numbers of the frames to decode, of a video that has `total` frames.
 
     Without `frames`: every `stride`-th frame from `begin` on. With it: "uniform" takes the centers of as many equal
-    parts; "start" (at `begin`), "center" and "random" take frames at distance `stride`, one after the other.
+    parts; "ends" the first frame, the last one, and those at equal distances between them; "start" (at `begin`),
+    "center" and "random" take frames at distance `stride`, one after the other.
 
     :param pad: what follows where the video has too few frames: "error", "repeat" (the last one), "loop" (all again)
 
     >>> choose_frames(100, frames=4).tolist(), choose_frames(9, stride=4).tolist()
     ([12, 37, 62, 87], [0, 4, 8])
+    >>> choose_frames(100, frames=4, sampling="ends").tolist(), choose_frames(100, frames=1, sampling="ends").tolist()
+    ([0, 33, 66, 99], [0])
     >>> choose_frames(100, frames=3, stride=2, sampling="center").tolist()
     [47, 49, 51]
     >>> choose_frames(3, frames=5, pad="repeat").tolist(), choose_frames(3, frames=5, pad="loop").tolist()
@@ -45,27 +48,29 @@ def choose_frames(
     at_least(stride, 1, "stride")
     if total < 1:
         raise FormatError("expected a video with frames, got one without")
-    if begin and sampling not in ("start", "uniform"):
+    if begin and sampling not in ("start", "uniform", "ends"):
         raise ArgumentError(f"expected begin only with sampling='start', got begin={begin} and sampling={sampling!r}")
     if frames is None:
         return np.arange(at_least(begin, 0, "begin"), total, stride)
     at_least(frames, 1, "frames")
-    if sampling == "uniform":
-        return _uniform(total, frames, stride, begin, pad)
+    if sampling in ("uniform", "ends"):
+        return _spread(total, frames, stride, begin, pad, sampling)
     span = (frames - 1) * stride + 1
     first = begin_of_window(total, span, sampling, begin, generator)
     numbers = first + np.arange(frames) * stride
     return _padded(numbers[numbers < total], frames, pad, total, f"{span} frames from number {first} on")
 
 
-def _uniform(total: int, frames: int, stride: int, begin: int, pad: str) -> NDArray[np.int64]:
+def _spread(total: int, frames: int, stride: int, begin: int, pad: str, sampling: str) -> NDArray[np.int64]:
     if stride != 1 or begin:
         raise ArgumentError(
-            f"expected no stride and no begin with frames={frames} and sampling='uniform', which spreads them over the "
+            f"expected no stride and no begin with frames={frames} and sampling={sampling!r}, which spreads them over the "
             f"whole video, got stride={stride}, begin={begin}: give sampling='start', 'center' or 'random'"
         )
     if total < frames:
         return _padded(np.arange(total), frames, pad, total, f"{frames} frames")
+    if sampling == "ends":
+        return np.rint(np.linspace(0, total - 1, frames)).astype(np.int64)
     return (2 * np.arange(frames) + 1) * total // (2 * frames)
 
 

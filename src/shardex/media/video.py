@@ -85,8 +85,9 @@ def decode_frames(
 
     :param numbers: frame numbers, from 0 on in the order in which they are shown; negative ones count from the end
     :param frames: instead of `numbers`, how many frames; None for every `stride`-th from `begin` on
-    :param sampling: which ones: "uniform" (over the whole video), "start" (from `begin` on), "center", or "random" (by
-        `generator`); the last three take frames at distance `stride`
+    :param sampling: which ones: "uniform" (over the whole video), "ends" (the same, from the first to the last frame),
+        "start" (from `begin` on), "center", or "random" (by `generator`); the last three take frames at distance
+        `stride`
     :param pad: what follows where the video has fewer frames: "error", "repeat" (the last one), "loop" (all again)
     :param size: (height, width) to which frames are resized
     :param threads: threads of the decoder; None for one per core

@@ -95,6 +95,7 @@ from shardex.schema.media_features import (
     channels_last,
     extensions_of_media,
     fit_media,
+    is_pil_image,
     is_tensor,
     media_of_extension,
 )
@@ -171,6 +172,7 @@ __all__ = [
     "infer",
     "infer_or_json",
     "is_missing",
+    "is_pil_image",
     "is_stacked",
     "is_tensor",
     "list_items",
