@@ -12,6 +12,7 @@ from typing import Any, NewType
 import pyarrow as pa
 
 from shardex import schema as core
+from shardex.compat.stable_datasets._video_decode import VideoDecodeConfig
 from shardex.compat.stable_datasets.features.array import Array3D, Array4D
 from shardex.compat.stable_datasets.features.base import ClassLabel, FeatureType, Sequence, Value
 from shardex.compat.stable_datasets.features.image import Image
@@ -34,6 +35,7 @@ __all__ = [
     "Value",
     "Version",
     "Video",
+    "VideoDecodeConfig",
     "VideoRef",
     "collect_dataset_citations",
 ]
