@@ -163,6 +163,6 @@ def _file_schema(path: Path) -> pa.Schema:
     with storage_errors(str(path), "open"):
         try:
             with pa.memory_map(str(path)) as file:
-                return pa.ipc.open_file(file).schema
+                return pa.ipc.open_file(file).schema.remove_metadata()
         except pa.ArrowException as error:
             raise FormatError(f"{path}: expected an Arrow file, got something else: {error}") from None
