@@ -64,8 +64,8 @@ def choose_frames(
 def _spread(total: int, frames: int, stride: int, begin: int, pad: str, sampling: str) -> NDArray[np.int64]:
     if stride != 1 or begin:
         raise ArgumentError(
-            f"expected no stride and no begin with frames={frames} and sampling={sampling!r}, which spreads them over the "
-            f"whole video, got stride={stride}, begin={begin}: give sampling='start', 'center' or 'random'"
+            f"expected no stride and no begin with frames={frames} and sampling={sampling!r}, which spreads them over "
+            f"the whole video, got stride={stride}, begin={begin}: give sampling='start', 'center' or 'random'"
         )
     if total < frames:
         return _padded(np.arange(total), frames, pad, total, f"{frames} frames")
