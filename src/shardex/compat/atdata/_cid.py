@@ -13,7 +13,7 @@ __all__ = ["generate_cid", "generate_cid_from_bytes", "verify_cid"]
 
 _HEAD = bytes([1, 0x71, 0x12, 32])
 """Version 1, content in DAG-CBOR, hash by SHA-256 of 32 bytes."""
-_DEEPEST = 500
+_DEEPEST = 200
 
 
 def generate_cid(data: Any) -> str:

@@ -106,6 +106,11 @@ class ShardError(AtdataError):
 class PartialFailureError(AtdataError):
     """`Dataset.process_shards` failed for some shards; the results of the others are in `results`."""
 
+    succeeded_shards: list[str]
+    failed_shards: list[str]
+    errors: dict[str, Exception]
+    results: dict[str, Any]
+
     def __init__(
         self,
         succeeded_shards: Sequence[str],
@@ -154,9 +159,7 @@ class CatalogUnavailableError(AtdataError, NotImplementedError):
     def __init__(self, name: str, instead: str) -> None:
         self.name = name
         self.instead = instead
-        super().__init__(
-            f"{name} waits for the catalog of shardex, which is not available yet. Instead, now: {instead}"
-        )
+        super().__init__(f"{name} waits for the catalog of shardex, which is not available yet. Now, use: {instead}")
 
 
 def needs_catalog(name: str, instead: str) -> NoReturn:

@@ -1,0 +1,76 @@
+"""Datasets and samples for tests; the commands of atdata."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from shardex.compat.atdata import DictSample, main, packable, write_samples
+from shardex.compat.atdata.testing import make_dataset, make_samples
+from tests.compat.atdata.samples_for_manifests import Shot, shots
+
+
+@packable
+class Every:
+    name: str
+    n: int
+    x: float
+    flag: bool
+    blob: bytes
+    image: NDArray[Any]
+    tags: list[str]
+    about: dict[str, Any]
+    maybe: str | None
+    default: NDArray[Any] | None = None
+
+
+def test_make_samples() -> None:
+    samples = make_samples(Every, n=3, seed=1)
+    assert samples == make_samples(Every, n=3, seed=1)
+    assert samples != make_samples(Every, n=3, seed=2)
+    assert [one.name for one in samples] == ["name_0", "name_1", "name_2"]
+    assert [one.n for one in samples] == [0, 1, 2]
+    assert [one.flag for one in samples] == [True, False, True]
+    assert samples[0].image.shape == (4, 4)
+    assert samples[0].image.dtype == np.float32
+    assert len(samples[0].blob) == 16
+    assert samples[1].tags == ["tags_1_0", "tags_1_1", "tags_1_2"]
+    assert samples[0].default is None
+    assert make_samples(Shot, 2)[1].label == "label_1"
+    assert len(make_samples(Every)) == 10
+    with pytest.raises(TypeError, match="packable"):
+        make_samples(int)
+
+
+def test_make_dataset(tmp_path: Path) -> None:
+    ds = make_dataset(tmp_path / "new", make_samples(Every, 4, seed=0), name="small")
+    assert ds.list_shards() == [str(tmp_path / "new" / "small-000000.tar")]
+    assert list(ds) == make_samples(Every, 4, seed=0)
+    assert type(make_dataset(tmp_path, shots(2), sample_type=DictSample).head(1)[0]) is DictSample
+    with pytest.raises(ValueError, match="at least one"):
+        make_dataset(tmp_path, [])
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = str(tmp_path / "a.tar"), str(tmp_path / "b.tar")
+    write_samples(shots(3), a)
+    write_samples([DictSample(n="text", label="a", new=1)], b)
+    assert main(["inspect", a]) == 0
+    assert "label" in capsys.readouterr().out
+    assert main(["preview", a, "--limit", "2"]) == 0
+    assert "t1" in (shown := capsys.readouterr().out)
+    assert "t2" not in shown
+    assert main(["schema", "show", a]) == 0
+    assert "Fields (8):\n  image: bytes\n  label: str\n" in capsys.readouterr().out
+    assert main(["schema", "diff", a, a]) == 0
+    assert main(["schema", "diff", a, b]) == 1
+    shown = capsys.readouterr().out
+    assert "Added:\n  + new: int\nRemoved:\n  - blob: bytes\n" in shown
+    assert "Changed:\n  ~ n: int -> str\n" in shown
+    assert main(["schema", "diff", a, str(tmp_path / "gone.tar")]) == 2
+    assert main(["version"]) == 0
+    assert main(["inspect", str(tmp_path / "gone.tar")]) == 1
+    assert main(["diagnose"]) == 1
+    assert "waits for the catalog" in capsys.readouterr().err
