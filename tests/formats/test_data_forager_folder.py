@@ -145,6 +145,6 @@ def test_jobs_write_the_same_files(tmp_path: Path) -> None:
 
 
 def test_many_samples_are_written_in_several_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardex.formats.data_forager_folder._ENTRIES_AT_ONCE", 3)
+    monkeypatch.setattr("shardex.formats.data_forager_folder.ENTRIES_AT_ONCE", 3)
     made = sx.write(tmp_path / "d", samples(20), ARRAYS, format="data_forager")
     assert plain(made) == plain(samples(20))

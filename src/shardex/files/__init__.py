@@ -25,8 +25,8 @@ from shardex.files.checksums import with_checksums
 from shardex.files.find import STORE_FOLDER, Files, What, display_name, find
 from shardex.files.folder_listing import FolderListing, forget, list_folder
 from shardex.files.patterns import expand_braces, named_split, natural_order
-from shardex.files.sample_index import Index, IndexedFile
-from shardex.files.scan import Scan, scan_all
+from shardex.files.sample_index import Index, IndexedFile, probe
+from shardex.files.scan import Scan, scan_all, scan_each
 from shardex.files.sidecar import Sidecar, decode_sidecar, load_sidecars, save_sidecar
 from shardex.files.staging import MODES, Stage, StagedWriter, check_mode, check_target, put_claimed
 
@@ -55,9 +55,11 @@ __all__ = [
     "load_sidecars",
     "named_split",
     "natural_order",
+    "probe",
     "put_claimed",
     "save_sidecar",
     "scan_all",
+    "scan_each",
     "visible_paths",
     "with_checksums",
 ]

@@ -26,7 +26,7 @@ from typing import IO, Any
 import msgspec
 
 from shardex.errors import FormatError, NotFoundError, SourceError, storage_errors
-from shardex.sources import LocalSource, Source, make_folder, sync_folder
+from shardex.sources import LocalSource, Source, link_or_rename, make_folder, sync_folder
 
 FOLDER = ".shardex"
 CLAIM = f"{FOLDER}/claim"
@@ -213,7 +213,7 @@ def _link(source: str, target: str, files: Sequence[str]) -> None:
     for file in files:
         full = os.path.join(target, file)
         make_folder(folder := os.path.dirname(full))
-        os.link(os.path.join(source, file), full)  # unlike a rename it never replaces a file
+        link_or_rename(os.path.join(source, file), full)  # never replaces a file; the inode stays the same
         folders.add(folder)
     for folder in folders:
         sync_folder(folder)

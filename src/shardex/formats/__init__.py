@@ -44,13 +44,26 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 - `media_metadata`: tables with more fields of media files
 - `media_writer`: writes folders of media files
 - `data_forager`: the index files of data-forager, and samples of several arrays
+- `data_forager_index`: index files of data-forager for files anywhere: written, and read as the bytes of samples
 - `data_forager_folder`: the format data_forager: opens such folders by what they hold, and writes them
 """
 
 from shardex.formats.arrow_files import EXTENSIONS, is_empty_cache, map_table, open_files
 from shardex.formats.arrow_writer import ArrowFilesWriter
 from shardex.formats.bins import BinRows, BinWriter
+from shardex.formats.data_forager import ArraySpec, SampleSchema, resolved
+from shardex.formats.data_forager_index import (
+    IndexRecord,
+    IndexTable,
+    SampleBytes,
+    find_lines_of,
+    load_locations,
+    load_schema,
+    open_samples,
+    state_of,
+)
 from shardex.formats.join_shards import STAGE
+from shardex.formats.jsonl import decode_json
 from shardex.formats.media_files import classes_of_splits, is_metadata, split_folders
 from shardex.formats.registry import (
     FORMATS,
@@ -69,22 +82,34 @@ __all__ = [
     "EXTENSIONS",
     "FORMATS",
     "STAGE",
+    "ArraySpec",
     "ArrowFilesWriter",
     "BinRows",
     "BinWriter",
     "Format",
+    "IndexRecord",
+    "IndexTable",
+    "SampleBytes",
+    "SampleSchema",
     "ShardRows",
     "ShardWriter",
     "TableRows",
     "check_options",
     "classes_of_splits",
+    "decode_json",
+    "find_lines_of",
     "format_named",
     "is_empty_cache",
     "is_metadata",
+    "load_locations",
+    "load_schema",
     "map_table",
     "open_files",
     "open_rows",
+    "open_samples",
     "recognise",
+    "resolved",
     "saved_splits",
     "split_folders",
+    "state_of",
 ]

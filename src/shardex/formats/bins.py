@@ -96,7 +96,7 @@ class BinIndex(MappedIndex):
     """Locations of packets, by ``index.dat``; offset and length are those of the bytes after the prefix."""
 
     def __init__(self, files: Files, bins: Files, numbers: Integers) -> None:
-        super().__init__(files, INDEX, "I", bins)
+        super().__init__(files.source.full_name(INDEX), files.source.buffer_table((INDEX,)), "I", bins)
         self._numbers, self._stamp = numbers, (len(self), files.source.stat(INDEX).tag)
         self._file_of_bin = {number: file for file, number in enumerate(numbers.tolist())}
 

@@ -24,9 +24,9 @@ from shardex.errors import ArgumentError, FormatError, PathError, SchemaError, T
 from shardex.files import Files
 from shardex.formats.record_rows import MappedIndex, RecordRows
 from shardex.formats.token_files import number_dtype
-from shardex.kernel import Columns, Integers, Ranges, digest
+from shardex.kernel import Columns, Integers, Ranges, Segments, digest
 from shardex.schema import Array, Features, check_fields
-from shardex.sources import LocalSource, check_path
+from shardex.sources import LocalSource, Source, check_path
 
 NAMES = "index/file_location.txt"
 TABLE = "index/sample_locations.bin"
@@ -49,9 +49,10 @@ def has_schema(files: Files) -> bool:
 
 def open_index(files: Files, *, trust_paths: bool = False) -> tuple[Files, ForagerIndex]:
     """Return the data files of a folder with a data-forager index, and the index."""
-    names = listed_files(files) or ()
+    names, source = listed_files(files) or (), files.source
     data = _files_anywhere(files, names) if trust_paths else _files_in_folder(files, names)
-    return data, ForagerIndex(files, data)
+    stamp = source.stat(TABLE).tag, bytes(source.load(NAMES))
+    return data, ForagerIndex(source.full_name(TABLE), source.buffer_table((TABLE,)), data, stamp)
 
 
 def _files_in_folder(files: Files, names: tuple[str, ...]) -> Files:
@@ -69,18 +70,40 @@ def _files_in_folder(files: Files, names: tuple[str, ...]) -> Files:
 def _files_anywhere(files: Files, names: tuple[str, ...]) -> Files:
     if files.source.is_remote:
         raise PathError(f"{files}: expected a local folder for trust_paths=True, got {files.source.url}")
-    full = [os.path.normpath(os.path.join(files.source.url, name)) for name in names]
-    root = os.path.commonpath([os.path.dirname(path) for path in full]) if full else files.source.url
-    relative = tuple(os.path.relpath(path, root).replace(os.sep, "/") for path in full)
+    root, relative = common_folder([resolved(files.source.url, name) for name in names], files.source.url)
     return Files(LocalSource(root), relative, files.what, files.folder)
 
 
-class ForagerIndex(MappedIndex):
-    """Locations of the samples in `data`, by the index in the folder `files`; made by `open_index`."""
+def common_folder(paths: Sequence[str], otherwise: str) -> tuple[str, tuple[str, ...]]:
+    """Return the folder that holds all these files, and their paths in it; without files the other folder."""
+    root = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else otherwise
+    return root, tuple(os.path.relpath(path, root).replace(os.sep, "/") for path in paths)
 
-    def __init__(self, files: Files, data: Files) -> None:
-        super().__init__(files, TABLE, "q", data)
-        self._stamp = ((files.source.stat(TABLE).tag, bytes(files.source.load(NAMES))),)
+
+def resolved(base: str, name: str) -> str:
+    """Return the absolute path of a data file that an index in the folder `base` names.
+
+    Names are relative to the folder. Before 0.1.6 the package wrote them relative to the working folder, so they began
+    with the path of the folder or a part of it: ``data/a.jsonl`` in the index of ``/home/me/data``.
+    """
+    full = os.path.normpath(os.path.join(base, name))
+    if os.path.exists(full) or os.path.isabs(name):
+        return full
+    last, parts = os.path.normpath(base).split(os.sep), os.path.normpath(name).split(os.sep)
+    for count in range(len(parts) - 1, 0, -1):
+        inside = os.path.join(base, *parts[count:])
+        if parts[:count] == last[-count:] and os.path.exists(inside):
+            return inside
+    from_here = os.path.abspath(name)
+    return from_here if os.path.exists(from_here) else full
+
+
+class ForagerIndex(MappedIndex):
+    """Locations of the samples in `data`, by a table of three numbers for each; `stamp` identifies the table."""
+
+    def __init__(self, name: str, table: Segments, data: Files, stamp: tuple[Any, ...]) -> None:
+        super().__init__(name, table, "q", data)
+        self._stamp = (stamp,)
 
     def at(self, row: int) -> tuple[int, int, int]:
         """Return file, offset and length of one row, checked against the file."""
@@ -147,11 +170,11 @@ class SampleSchema(msgspec.Struct, frozen=True):
     total_bytes_per_sample: int | None = None
 
     @classmethod
-    def read(cls, files: Files) -> SampleSchema:
+    def read(cls, source: Source, path: str = SCHEMA) -> SampleSchema:
         """Read and check the file."""
-        name = files.source.full_name(SCHEMA)
+        name = source.full_name(path)
         try:
-            found = msgspec.json.decode(files.source.load(SCHEMA), type=SampleSchema)
+            found = msgspec.json.decode(source.load(path), type=SampleSchema)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise FormatError(f"{name}: expected the arrays of a sample, got something else: {error}") from None
         if problem := found._problem():
@@ -201,7 +224,7 @@ class _Part:
 
 def open_arrays(files: Files, *, schema: Features | None = None, trust_paths: bool = False) -> SampleArrayRows:
     """Open a folder with ``sample_schema.json``; `schema` may name some of its arrays."""
-    described = SampleSchema.read(files)
+    described = SampleSchema.read(files.source)
     data, index = open_index(files, trust_paths=trust_paths)
     if (other := index.first_other(described.nbytes)) is not None:
         raise FormatError(

@@ -9,17 +9,16 @@ writes it, with relative paths.
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from shardex.errors import ArgumentError, SchemaError, UnknownFormatError
 from shardex.files import Files
 from shardex.formats import data_forager, jsonl, tokens
-from shardex.formats.data_forager import NAMES, SCHEMA, TABLE, ArraySpec, SampleSchema
+from shardex.formats.data_forager import NAMES, TABLE, ArraySpec, SampleSchema
+from shardex.formats.data_forager_index import ENTRIES_AT_ONCE, IndexTable
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl_lines import JSON_LINES, refuse_bytes, refuse_lost_shape, shaped_fields, to_json
 from shardex.formats.registry import Format, ShardRows
@@ -28,8 +27,8 @@ from shardex.formats.token_files import array_fields, is_array, number_dtype
 from shardex.schema import Array, Features
 
 _FOLDER = "tokenized-samples"
-_OWNED = rf"index/(file_location\.txt|sample_locations\.bin|sample_schema\.json)|{_FOLDER}/[^/]+|[^/]+\.jsonl"
-_ENTRIES_AT_ONCE = 1 << 18
+_INDEX = r"file_location\.txt|sample_locations\.bin|sample_schema\.json|shardex\.json"
+_OWNED = rf"index/({_INDEX})|{_FOLDER}/[^/]+|[^/]+\.jsonl"
 _EXTENSIONS = {np.dtype(name).name: extension for extension, name in tokens.DTYPES.items()}
 
 
@@ -82,30 +81,28 @@ class _ForagerWriter(SeriesWriter):
     ) -> None:
         super().__init__(path, mode, features, _OWNED, publish_last=(NAMES, TABLE))
         with self._abort_on_error():
-            for inner in filter(None, ("index", folder)):
-                os.makedirs(self._stage.place.path(inner))
+            self._table = IndexTable(self._stage, "index")
+            if folder:
+                os.makedirs(self._stage.place.path(folder))
             self._shards = ShardSeries(self._stage, name, size=shard_size)
         self._name = name
-        self._entries, self._table_size = array("Q"), 0
-        """Places that are not written yet, and bytes of the table that are."""
 
     def _store(self, record: Any) -> None:
-        if len(self._entries) >= 3 * _ENTRIES_AT_ONCE:
-            self._flush_entries()
-        shards = self._shards
+        table, shards = self._table, self._shards
+        if len(table.entries) >= 3 * ENTRIES_AT_ONCE:
+            table.flush()
         shards.write(record)
-        self._entries.extend((shards.number, shards.size - len(record), len(record)))
-
-    def _flush_entries(self) -> None:
-        data = np.frombuffer(self._entries, np.uint64).astype("<u8").tobytes()
-        self._table_size = self._stage.append(TABLE, [data], self._table_size)
-        self._entries = array("Q")
+        table.entries.extend((shards.number, shards.size - len(record), len(record)))
 
     def _finish(self) -> None:
         super()._finish()
-        self._flush_entries()
-        names = [self._name(number) for number in range(self._shards.number + 1)]
-        self._stage.place.put(NAMES, "".join(f"{name}\n" for name in names).encode())
+        for number in range(self._shards.number + 1):
+            self._table.number(self._name(number))
+        self._table.finish(self._schema())
+
+    def _schema(self) -> SampleSchema | None:
+        """Return the arrays of a sample, if they are described."""
+        return None
 
 
 class _TokenWriter(_ForagerWriter):
@@ -142,17 +139,14 @@ class _TokenWriter(_ForagerWriter):
     def _encode(self, sample: Mapping[str, Any]) -> bytes:
         return b"".join(sample[name].tobytes() for name in self._kinds)
 
-    def _finish(self) -> None:
-        super()._finish()
-        if self._size is not None:
-            self._stage.place.put(SCHEMA, msgspec.json.format(msgspec.json.encode(self._schema(self._size)), indent=2))
-
-    def _schema(self, size: int) -> SampleSchema:
+    def _schema(self) -> SampleSchema | None:
+        if self._size is None:
+            return None
         arrays, end = [], 0
         for name, dtype in self._kinds.items():
             arrays.append(ArraySpec(name, dtype.name, end))
-            end += size * dtype.itemsize
-        return SampleSchema(size, arrays, end)
+            end += self._size * dtype.itemsize
+        return SampleSchema(self._size, arrays, end)
 
 
 class _LineWriter(_ForagerWriter):

@@ -34,6 +34,7 @@ from shardex.sources import ByteRange, Source
 from shardex.workers import ExecutorLike
 
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_decode_any = msgspec.json.Decoder().decode
 
 
 def recognise(files: Files) -> int:
@@ -100,6 +101,18 @@ def one_file(source: Source, path: str) -> JsonLines:
     """Open the JSON lines of one file, indexed in memory only."""
     files = Files(source, (path,), os.path.join(source.url, path))
     return JsonLines(files, Index.in_memory(files, json_arrays.scanner_of(files)), None)
+
+
+def decode_json(text: bytes) -> Any:
+    """Return the JSON value that the standard library decodes, which accepts NaN and lone surrogates; but faster.
+
+    >>> decode_json(b'{"a": NaN}')
+    {'a': nan}
+    """
+    try:
+        return _decode_any(text)
+    except _BROKEN:
+        return json.loads(text)
 
 
 def _all_json(paths: Sequence[str]) -> bool:
@@ -195,12 +208,9 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
     def _decode_or_explain(self, record: bytes, row: int) -> Any:
         """Decode a line by the standard library, which accepts NaN and lone surrogates and reports error positions."""
         try:
-            return self._decode(record)
-        except _BROKEN:
-            try:
-                return json.loads(record)
-            except (ValueError, RecursionError) as error:
-                self._refuse(row, record, error)
+            return decode_json(record)
+        except (ValueError, RecursionError) as error:
+            self._refuse(row, record, error)
 
     def _refuse(self, row: int, line: bytes, error: Exception) -> NoReturn:
         if row < 0:  # the scan of all keys skips the line

@@ -71,11 +71,14 @@ class LineScanner:
     skip_blank: bool
     """True to leave out lines that hold only white space."""
     in_python: bool = False
+    with_ends: bool = False
+    """True for lengths with the newline and the carriage return; for local files only."""
 
     @property
     def name(self) -> str:
         """Name and version of the scanner; a new version rebuilds indexes."""
-        return f"lines 1 {'without blank ones' if self.skip_blank else 'all'}"
+        kind = "without blank ones" if self.skip_blank else "all"
+        return f"lines 1 {kind}{' with ends' if self.with_ends else ''}"
 
     def scan(self, source: Source, path: str) -> Scan:
         """Return offsets and lengths of the lines of one file."""
@@ -114,7 +117,7 @@ class LineScanner:
             found.count += count
             begin = base + then
             del data  # before the next piece is read, so that it takes the same memory
-        return found.scan()
+        return _with_ends(found.scan(), source, path) if self.with_ends else found.scan()
 
     def join(self, source: Source, path: str, parts: Iterable[Scan]) -> Scan:
         """Return the lines of a file, given those of its parts, which are copied while others are scanned."""
@@ -225,6 +228,18 @@ class _FoundLines:
         found = _joined([*self._full, {name: column[: self.count] for name, column in self._last.items()}])
         narrow = np.min_scalar_type(found["length"].max(initial=0))
         return {**found, "length": found["length"].astype(narrow, copy=False)}
+
+
+def _with_ends(scan: Scan, source: Source, path: str) -> Scan:
+    """Return lines with the newline, and the carriage return before it, that follow each."""
+    if not len(scan["offset"]):
+        return scan
+    data = np.frombuffer(source.map(path), np.uint8)
+    ends = scan["offset"].astype(np.int64) + scan["length"]
+    for letter in b"\r\n":
+        inside = ends < len(data)
+        ends += inside & (data[np.where(inside, ends, 0)] == letter)
+    return {**scan, "length": ends - scan["offset"].astype(np.int64)}
 
 
 def _enlarged(column: NDArray[Any], room: int, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -9,7 +9,6 @@ an error when it is first mapped.
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -54,10 +53,16 @@ from shardex.schema import (
 _INFER_FROM = 16
 
 
-def map_files(files: Files, indexed: Sequence[IndexedFile]) -> Segments:
-    """Return a buffer table of the files. A file is mapped when it is first read, and must still be the one indexed."""
+def map_files(
+    files: Files, indexed: Sequence[IndexedFile], check: Callable[[int], None] = lambda number: None
+) -> Segments:
+    """Return a buffer table of the files. A file is mapped when it is first read, and must still be the one indexed.
+
+    `check` is called with the number of a file before it is mapped.
+    """
 
     def open_file(number: int) -> memoryview:
+        check(number)
         file, data = indexed[number], files.source.map(files.paths[number])
         if len(data) < file.size:
             raise TruncatedShardError(
@@ -75,15 +80,15 @@ def map_files(files: Files, indexed: Sequence[IndexedFile]) -> Segments:
 class MappedIndex(ABC):
     """Locations in a file that another tool wrote, with three numbers for each row; it is mapped, not copied.
 
-    `folder` holds the file at `path`; `kind` is the type of the numbers, as `struct` names it; `data` are the data
+    `table` is the file of this name; `kind` is the type of the numbers, as `struct` names it; `data` are the data
     files. Subclasses set `_stamp`, which identifies the content of the file.
     """
 
     _stamp: tuple[Any, ...]
 
-    def __init__(self, folder: Files, path: str, kind: str, data: Files) -> None:
-        self.name = os.path.join(folder.source.url, path)
-        self._table = folder.source.buffer_table((path,))
+    def __init__(self, name: str, table: Segments, kind: str, data: Files) -> None:
+        self.name = name
+        self._table = table
         self._layout, self._dtype = struct.Struct(f"<3{kind}"), np.dtype(f"<{kind}")
         self._width, self._data = self._layout.size, data
         size, width = self._table.open(0).size, self._width

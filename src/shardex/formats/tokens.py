@@ -32,6 +32,7 @@ from shardex.errors import (
 )
 from shardex.files import Files, Index, IndexedFile
 from shardex.formats import data_forager
+from shardex.formats.data_forager_index import RECORD, IndexRecord
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl_lines import JSON_LINES
 from shardex.formats.record_rows import Locations, RecordRows, map_files
@@ -141,7 +142,10 @@ def _open_data_forager(
     files: Files, field: str, dtype: str | None, window: int | None, trust_paths: bool
 ) -> WindowRows | StoredRows:
     data, index = data_forager.open_index(files, trust_paths=trust_paths)
-    numbers = _dtype(data, dtype, _dtype_of_names(data), "as their extension says")
+    record = IndexRecord.read(files.source, f"index/{RECORD}") if f"index/{RECORD}" in files.paths else None
+    recorded = None if record is None else record.dtype
+    known, why = (_dtype_of_names(data), "their extension") if recorded is None else (recorded, f"index/{RECORD}")
+    numbers = _dtype(data, dtype, known, f"as {why} says")
     if window is not None:
         return WindowRows(data, {field: numbers}, window)
     same = index.same_length()

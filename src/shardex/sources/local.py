@@ -257,7 +257,7 @@ class LocalDraft:
                 os.replace(self._path, full)
             else:
                 try:
-                    _link_or_rename(self._path, full)
+                    link_or_rename(self._path, full)
                 except FileExistsError:
                     return False
                 self.discard()
@@ -357,7 +357,7 @@ def _link_or_copy(path: str, to: str) -> None:
             os.fsync(copy.fileno())
 
 
-def _link_or_rename(path: str, to: str) -> None:
+def link_or_rename(path: str, to: str) -> None:
     """Give a file a name that must be new; where there are no links (FAT), by a rename that replaces nothing."""
     try:
         os.link(path, to)

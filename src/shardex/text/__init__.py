@@ -14,6 +14,9 @@ the tokenizer that is stored with it.
 - `token_ids`: what tokenizers return as one array
 """
 
+from shardex.text.token_ids import JoinedIds
 from shardex.text.tokenize import tokenize
+from shardex.text.tokenizer_adapter import TokenizerAdapter
+from shardex.text.tokenizers import adapter_of_function
 
-__all__ = ["tokenize"]
+__all__ = ["JoinedIds", "TokenizerAdapter", "adapter_of_function", "tokenize"]

@@ -55,6 +55,28 @@ def adapter_of(tokenizer: Any, *, add_special_tokens: bool = False, batched: boo
     return made
 
 
+def adapter_of_function(function: Callable[[str], Any]) -> TokenizerAdapter:
+    """Return an adapter with the ids that a function returns for a text.
+
+    Of methods that encode one text, such as `encode` of a fast tokenizer of transformers, the tokenizer encodes many at
+    once instead.
+    """
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    if is_a(owner, "tiktoken", "Encoding") and name == "encode_ordinary":
+        return TiktokenAdapter(owner)
+    if is_a(owner, "transformers.tokenization_utils_base", "PreTrainedTokenizerBase") and name == "encode":
+        made = transformers_adapter(owner, True) if _is_plain_encode(owner) else None
+        if isinstance(made, TokenizersAdapter):
+            return made
+    return FunctionAdapter(function)
+
+
+def _is_plain_encode(tokenizer: Any) -> bool:
+    """Return True if `encode` of a tokenizer is that of transformers and the tokenizer adds what its settings say."""
+    owner = next(one for one in type(tokenizer).__mro__ if "encode" in vars(one))
+    return "encode" not in vars(tokenizer) and owner.__module__.startswith("transformers.tokenization_utils")
+
+
 def _known_adapter(tokenizer: Any, add: bool, special: SpecialTokens) -> TokenizerAdapter | None:
     """Return the adapter of an object of a known package; None if it is another one."""
     if is_a(tokenizer, "tokenizers.implementations", "BaseTokenizer"):

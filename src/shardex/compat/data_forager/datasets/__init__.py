@@ -1,0 +1,1 @@
+"""Datasets: samples by their numbers."""

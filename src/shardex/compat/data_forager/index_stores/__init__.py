@@ -1,0 +1,1 @@
+"""Where indexes are stored."""

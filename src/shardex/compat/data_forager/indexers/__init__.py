@@ -1,0 +1,1 @@
+"""Indexers: they find or make samples, and store where each lies."""

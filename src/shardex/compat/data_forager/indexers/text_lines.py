@@ -1,0 +1,167 @@
+"""`FileTextLinesIndexer`: lines of text files to samples and their index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from shardex.compat.data_forager._named import Named
+from shardex.compat.data_forager.index_stores.common import IndexStoreInterface
+from shardex.compat.data_forager.index_stores.fs_based import IndexStore
+from shardex.compat.data_forager.sample_generators._tokenizing import Line, TokenizingGenerator
+from shardex.compat.data_forager.sample_generators.common import (
+    NOOPSampleGenerator,
+    SampleData,
+    SampleGeneratorInterface,
+    noop_sample_processing,
+)
+from shardex.compat.data_forager.sample_generators.tokenization import TokenizedSampleGenerator
+from shardex.compat.data_forager.sample_generators.tokenization_with_aux import TokenizedSampleWithAuxGenerator
+from shardex.errors import storage_errors
+from shardex.formats import find_lines_of
+from shardex.kernel import count_newlines
+from shardex.progress import Bar
+from shardex.sources import LocalSource
+
+__all__ = [
+    "FileTextLinesIndexer",
+    "NOOPSampleGenerator",
+    "SampleData",
+    "SampleGeneratorInterface",
+    "noop_sample_processing",
+]
+
+_LINES_AT_ONCE = 10_000
+
+
+class FileTextLinesIndexer(Named):
+    """Makes samples of the lines of files, and stores where each lies; call it to run.
+
+    Without `sample_generator` each line is a sample, with its end. In files of JSON lines blank ones are left out, and
+    so is a byte order mark. A run that fails leaves nothing behind; the index, and files of tokens, appear at its end.
+    """
+
+    def __init__(
+        self,
+        input_file_paths: list[str],
+        index_store: IndexStoreInterface,
+        sample_generator: SampleGeneratorInterface | None = None,
+        description: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name)
+        self._input_file_paths = input_file_paths
+        self._index_store = index_store
+        self._sample_generator = NOOPSampleGenerator() if sample_generator is None else sample_generator
+        self._description = "Indexing" if description is None else description
+
+    def __call__(self) -> None:
+        """Run: index all files."""
+        store, generator = self._index_store, self._sample_generator
+        try:
+            self._begin()
+            # A generator or store of the user may be as those of earlier versions, which have no schemas.
+            schema = getattr(generator, "get_sample_schema", lambda: None)()
+            if schema is not None:
+                store.set_sample_schema(schema)  # type: ignore[attr-defined]
+            self._add_files()
+            if isinstance(generator, TokenizingGenerator):
+                generator._files.publish()
+            store.close()
+        except BaseException:
+            if isinstance(store, IndexStore):
+                store.abort()
+            raise
+        finally:
+            if isinstance(generator, TokenizingGenerator):
+                generator._abort_run()
+
+    def _begin(self) -> None:
+        store, generator, stage = self._index_store, self._sample_generator, None
+        makes_tokens = isinstance(generator, TokenizingGenerator)
+        if type(store) is IndexStore:
+            stage = store._begin(shared=makes_tokens)
+        else:
+            store.init_store()
+        if isinstance(generator, TokenizingGenerator):
+            generator._abort_run()
+            generator._files.begin_run(stage if makes_tokens else None)
+            if isinstance(store, IndexStore) and generator.get_sample_schema() is None:
+                store._token_dtype = generator._token_dtype.name
+
+    def _add_files(self) -> None:
+        kind = type(self._sample_generator)
+        if kind is NOOPSampleGenerator:
+            self._add_lines_in_place()
+        elif kind in (TokenizedSampleGenerator, TokenizedSampleWithAuxGenerator):
+            self._add_tokens()
+        else:
+            self._add_created_samples()
+
+    def _add_lines_in_place(self) -> None:
+        """Index the lines where they are: files, and parts of big ones, are scanned at the same time."""
+        store = self._index_store
+        for path, found in find_lines_of(self._input_file_paths, self._description):
+            if isinstance(store, IndexStore):
+                store._add_samples(path, found["offset"], found["length"])
+            else:
+                for offset, length in zip(found["offset"].tolist(), found["length"].tolist(), strict=True):
+                    store.add_sample(path, offset, length)
+
+    def _add_tokens(self) -> None:
+        """Make samples of tokens, many lines at once."""
+        store, generator = self._index_store, self._sample_generator
+        assert isinstance(generator, TokenizingGenerator)
+        for path, last, lines in self._each_file():
+            generator.prepare(path)
+            file, end = generator._files.path, 0
+            for lengths in generator._add_lines(lines):
+                ends = end + np.cumsum(lengths)
+                if isinstance(store, IndexStore):
+                    store._add_samples(file, ends - lengths, lengths)
+                else:
+                    for offset, length in zip((ends - lengths).tolist(), lengths.tolist(), strict=True):
+                        store.add_sample(file, offset, length)
+                end += int(lengths.sum())
+            generator.finish(is_last_file=last)
+
+    def _add_created_samples(self) -> None:
+        """Let a generator of the user make samples, line by line; their places follow from their order."""
+        store, generator, ends = self._index_store, self._sample_generator, dict[str, int]()
+        for path, last, lines in self._each_file():
+            generator.prepare(path)
+            for line in lines:
+                for sample in generator.create_samples(line.data):
+                    begin, size = ends.get(sample.file_path, 0), len(sample.sample_bytes)
+                    store.add_sample(file_location=sample.file_path, byte_offset=begin, num_bytes=size)
+                    ends[sample.file_path] = begin + size
+            generator.finish(is_last_file=last)
+
+    def _each_file(self) -> Iterator[tuple[str, bool, Iterator[Line]]]:
+        """Yield each file, whether it is the last one, and its lines."""
+        total = sum(_size(path) for path in self._input_file_paths)
+        with Bar(total=total, unit="B", unit_scale=True, desc=self._description, disable=None) as bar:
+            for number, path in enumerate(self._input_file_paths):
+                yield path, number == len(self._input_file_paths) - 1, _lines(path, bar)
+
+
+def _size(path: str) -> int:
+    with storage_errors(path, "look at"):
+        return os.stat(path).st_size
+
+
+def _lines(path: str, bar: Bar) -> Iterator[Line]:
+    """Yield the lines of a file with their ends."""
+    source, name = LocalSource(os.path.dirname(os.path.abspath(path))), os.path.basename(path)
+    ((_, found),) = find_lines_of([path], "lines", progress=False)
+    data, at, number = source.map(name), 0, 1
+    for begin in range(0, len(found["offset"]), _LINES_AT_ONCE):
+        part = slice(begin, begin + _LINES_AT_ONCE)
+        for offset, length in zip(found["offset"][part].tolist(), found["length"][part].tolist(), strict=True):
+            number += count_newlines(data[at:offset])
+            yield Line(number, bytes(data[offset : offset + length]))
+            bar.update(offset + length - at)
+            at, number = offset + length, number + 1
+    bar.update(len(data) - at)
