@@ -26,10 +26,39 @@ def test_every_promised_name_is_covered(system: str) -> None:
 def test_every_covered_name_exists(system: str) -> None:
     for one in covered(system):
         resolve(system, one.name)
+        assert one.served_by
+
+
+@pytest.mark.parametrize("name", ["Unknown", "SplitDataLoader.unknown", "unknown.SplitDataLoader"])
+def test_name_that_is_not_there_is_not_resolved(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"shardex.compat.splitdataloader has no {name}$"):
+        resolve("splitdataloader", name)
+
+
+def printed(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "shardex.compat", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
 def test_command_prints_every_name() -> None:
-    text = subprocess.run([sys.executable, "-m", "shardex.compat"], check=True, capture_output=True, text=True).stdout
+    done = printed()
+    assert done.returncode == 0
     for system in SYSTEMS:
-        assert f"{system}: " in text
-        assert all(one.name in text for one in covered(system))
+        assert f"{system}: " in done.stdout
+        assert all(one.name in done.stdout for one in covered(system))
+
+
+def test_command_prints_one_system_in_columns() -> None:
+    done = printed("splitdataloader")
+    head, *rest = done.stdout.splitlines()
+    names = covered("splitdataloader")
+    assert head == f"splitdataloader: {len(names)} names work, 0 wait for the catalog"
+    column = rest[0].index(names[0].served_by)
+    assert [(line[:column].strip(), line[column:]) for line in rest] == [(one.name, one.served_by) for one in names]
+
+
+def test_command_names_the_systems_that_it_knows() -> None:
+    done = printed("atdata", "data-forager")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("expected one of the systems synthefy_dataset_utils, atdata, data_forager, ")
+    assert done.stderr.endswith("got 'data-forager': did you mean 'data_forager'?\n")

@@ -83,6 +83,10 @@ class SplitDataLoader:
     [b'a', b'c', b'b']
     """
 
+    data_dir_path: Path
+    index_file: Path
+    index_packet_size: int
+
     def __init__(self, data_dir: str | os.PathLike[str]) -> None:
         self.data_dir_path = Path(data_dir)
         self.index_file = get_index_file(self.data_dir_path)
