@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from shardex.compat.stable_datasets.features.base import tensor_of
 from shardex.compat.stable_datasets.formatting import Formatter
 from shardex.compat.stable_datasets.schema import (
     Array3D,
     Array4D,
+    ClassLabel,
     Features,
     FeatureType,
     Image,
@@ -99,6 +101,21 @@ def column_of(values: Any, name: str) -> tuple[pa.Array | pa.ChunkedArray, Featu
     listed = list(values)
     feature = feature_of_values(listed, name)
     return pa.array([feature.encode(_as_numpy(one)) for one in listed], feature.to_arrow_type()), feature
+
+
+def is_number(feature: FeatureType) -> bool:
+    """Return whether values of a column are numbers, or lists of numbers."""
+    while isinstance(feature, Sequence):
+        feature = feature.feature
+    return isinstance(feature, ClassLabel) or (isinstance(feature, Value) and feature.dtype not in ("string", "binary"))
+
+
+def stacked_tensor(values: Iterable[Any], name: str) -> Any:
+    """Return the values of a column of numbers, or of lists of one length, as one tensor."""
+    try:
+        return tensor_of(np.array([np.asarray(one) for one in values]))
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"expected numbers or lists of one length, got others ({error}) - at column {name}") from None
 
 
 # -- rows of a new cache ----------------------------------------------------------------------------------------

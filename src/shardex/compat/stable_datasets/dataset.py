@@ -22,6 +22,8 @@ from shardex.compat.stable_datasets._new_columns import (
     column_of,
     columns_of_rows,
     inferred_features,
+    is_number,
+    stacked_tensor,
     temporary_folder,
 )
 from shardex.compat.stable_datasets._video_decode import VideoDecodeConfig, with_decoded_videos
@@ -31,16 +33,9 @@ from shardex.compat.stable_datasets.cache import read_sharded_cache_meta, write_
 from shardex.compat.stable_datasets.formatting import get_formatter
 from shardex.compat.stable_datasets.iterable import StableIterableDataset
 from shardex.compat.stable_datasets.samplers import Positions, ShardShuffleSampler, order_of, runs_by_shard
-from shardex.compat.stable_datasets.schema import (
-    Array3D,
-    Array4D,
-    DatasetInfo,
-    Features,
-    Image,
-    Video,
-)
+from shardex.compat.stable_datasets.schema import DatasetInfo, Features, Video
 from shardex.dataset import Dataset, from_arrow, join
-from shardex.errors import ArgumentError, MissingExtraError, RowError, TruncatedShardError
+from shardex.errors import ArgumentError, RowError, ShardexError, TruncatedShardError
 from shardex.order import Order, Span
 from shardex.rows import normalise
 
@@ -50,6 +45,10 @@ _INFER_FROM = 100
 """Results of a function from which the features of new columns are found."""
 _AT_ONCE = 64
 """Videos that a function of a batch decodes at once while all samples are read."""
+
+
+class MissingPackageError(ShardexError, ImportError):
+    """A package that only one method needs is not installed."""
 
 
 class StableDataset:
@@ -79,7 +78,8 @@ class StableDataset:
         max_open_shards: int = 4,
     ) -> None:
         operator.index(max_open_shards)
-        self._features, self._info = features, info
+        self._features = features if isinstance(features, Features) else Features(features)
+        self._info = info
         self._format_type: str | None = None
         self._decode_images = True
         self._video: VideoDecodeConfig | None = None
@@ -87,7 +87,7 @@ class StableDataset:
         if backend is None:
             shards = _shards(shard_paths, shard_row_counts, shard_dir)
             backend = ArrowBackend(
-                **shards, table=table, schema=None if table is not None else _types(features, shards)
+                **shards, table=table, schema=None if table is not None else _types(self._features, shards)
             )
         self._adopt(backend)
         if num_rows is not None and num_rows != len(self):
@@ -393,18 +393,18 @@ class StableDataset:
         return self._copy(**{name: getattr(written, name) for name in kept}, _cache_dir=target)
 
     def to_tensordict(self, columns: Sequence[str] | None = None) -> Any:
-        """Return the columns of numbers, and lists of one length, as a ``tensordict.TensorDict``."""
+        """Return the columns of numbers, and of lists of one length, as a ``tensordict.TensorDict``."""
         try:
-            import torch
-
-            TensorDict = importlib.import_module("tensordict").TensorDict
+            tensordict = importlib.import_module("tensordict")
         except ImportError:
-            raise MissingExtraError("tensordict", "torch", "to_tensordict") from None
-        names = [n for n, f in self._features.items() if columns is None or n in columns]
-        plain = [n for n in names if not isinstance(self._features[n], Image | Video | Array3D | Array4D)]
-        plain = [n for n in plain if getattr(self._features[n], "dtype", "") not in ("string", "binary")]
+            raise MissingPackageError(
+                "to_tensordict needs the package tensordict, which is not installed: pip install tensordict"
+            ) from None
+        names = [name for name in self._features if columns is None or name in columns]
+        plain = [name for name in names if is_number(self._features[name])]
         found = self._data.select(plain).read(slice(None))
-        return TensorDict({name: torch.as_tensor(np.stack(list(found[name]))) for name in plain}, [len(self)])
+        tensors = {name: stacked_tensor(found[name], name) for name in plain}
+        return tensordict.TensorDict(tensors, batch_size=[len(self)])
 
     # -- torch -------------------------------------------------------------------------------------------------
 
