@@ -33,6 +33,9 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 - `tar_blocks`: parses and writes tar headers
 - `tar_remote_headers`, `tar_lanes`: read the headers of remote tars in few round trips, from several places at once
 - `columns_tar`, `columns_tar_writer`: a SQLite table and tars for each field (synthefy-dataset-utils)
+- `columns_tar_session`, `columns_tar_lookup`: add samples to such a folder in place, read them by id meanwhile
+- `columns_tar_table`: the SQLite table of such a folder
+- `growing_tar`: tars that members are appended to, and that are complete at every moment
 - `tokens`, `token_files`: files of raw numbers as windows or samples; `token_files` scans and writes them
 - `bins`: length-prefixed records in numbered bins (splitdataloader)
 - `number_records`: what the next three share: places by arithmetic, writers of numbers
@@ -47,6 +50,9 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 - `data_forager_index`: index files of data-forager for files anywhere: written, and read as the bytes of samples
 - `data_forager_folder`: the format data_forager: opens such folders by what they hold, and writes them
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from shardex.formats.arrow_files import EXTENSIONS, is_empty_cache, map_table, open_files
 from shardex.formats.arrow_writer import ArrowFilesWriter
@@ -86,13 +92,17 @@ __all__ = [
     "ArrowFilesWriter",
     "BinRows",
     "BinWriter",
+    "ColumnsLookup",
+    "ColumnsSession",
     "Format",
     "IndexRecord",
     "IndexTable",
+    "NewShard",
     "SampleBytes",
     "SampleSchema",
     "ShardRows",
     "ShardWriter",
+    "StoredSample",
     "TableRows",
     "check_options",
     "classes_of_splits",
@@ -104,6 +114,7 @@ __all__ = [
     "load_locations",
     "load_schema",
     "map_table",
+    "metadata_json",
     "open_files",
     "open_rows",
     "open_samples",
@@ -113,3 +124,22 @@ __all__ = [
     "split_folders",
     "state_of",
 ]
+
+if TYPE_CHECKING:
+    from shardex.formats.columns_tar_lookup import ColumnsLookup, StoredSample
+    from shardex.formats.columns_tar_session import ColumnsSession, NewShard
+    from shardex.formats.columns_tar_table import metadata_json
+else:
+    _LATER = {
+        "ColumnsLookup": "columns_tar_lookup",
+        "ColumnsSession": "columns_tar_session",
+        "NewShard": "columns_tar_session",
+        "StoredSample": "columns_tar_lookup",
+        "metadata_json": "columns_tar_table",
+    }
+
+    def __getattr__(name: str) -> Any:
+        """Import modules that need SQLite when they are first used, as formats are."""
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

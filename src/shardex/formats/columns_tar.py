@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from shardex.errors import FormatError, SchemaError, StaleIndexError
 from shardex.files import Files, Index, Scan, natural_order
 from shardex.formats import tar_fields
+from shardex.formats.columns_tar_table import TABLE, field_folders, quoted, tar_path
 from shardex.formats.columns_tar_writer import OWNED, ColumnsWriter
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.record_rows import RecordRows
@@ -35,7 +36,6 @@ from shardex.schema import Array, Features, Json, Optional, Text, check_fields
 from shardex.sources import Source
 from shardex.workers import ExecutorLike
 
-TABLE = "index.sqlite"
 _LOG = "index.sqlite-wal"
 _LOST = 1
 """Stored instead of an offset if the table lists an array that no tar holds. No member can begin there."""
@@ -159,7 +159,7 @@ class ColumnsScanner:
                 raise FormatError(f"{source.url}: expected rows from 0 on in {TABLE}, got row {rowids.min()}")
             ids = [f"{name}.npy" for _, name in rows]
             scan = {"rowid": rowids}
-            for field, folder in _fields(table):
+            for field, folder in field_folders(table).items():
                 shards = table.execute(f"SELECT {_shard_if_present(field)} FROM samples ORDER BY rowid").fetchall()
                 scan.update(self._places(source, field, folder, ids, [shard for (shard,) in shards]))
         return scan
@@ -170,7 +170,7 @@ class ColumnsScanner:
         for row, shard in enumerate(shards):
             if shard is not None:
                 rows_of.setdefault(shard, []).append(row)
-        paths = [_tar(folder, shard) for shard in rows_of]
+        paths = [tar_path(folder, shard) for shard in rows_of]
         found = source.for_each(lambda path: self._members_by_name(source, path), paths)
         for path, members_by_name, rows in zip(paths, found, rows_of.values(), strict=True):
             number = self.paths.index(path) if path in self.paths else 1
@@ -188,19 +188,8 @@ class ColumnsScanner:
         return {member.name: (member.begin, member.size) for member in found}
 
 
-def _fields(table: sqlite3.Connection) -> list[tuple[str, str]]:
-    """Return each field and the name of its folder, without the path, which is wrong after the dataset was moved."""
-    found = table.execute("SELECT name, base_dir FROM fields ORDER BY rowid").fetchall()
-    return [(str(name), str(base).replace("\\", "/").rstrip("/").rpartition("/")[2]) for name, base in found]
-
-
-def _tar(folder: str, shard: Any) -> str:
-    return f"{folder}/shard_{shard:04d}.tar" if isinstance(shard, int) else f"{folder}/shard_{shard}.tar"
-
-
 def _shard_if_present(field: str) -> str:
-    shard, offset = (f"{field}_{column}".replace('"', '""') for column in ("shard", "offset"))
-    return f'CASE WHEN "{offset}" IS NULL THEN NULL ELSE "{shard}" END'
+    return f"CASE WHEN {quoted(field, 'offset')} IS NULL THEN NULL ELSE {quoted(field, 'shard')} END"
 
 
 # -- reading ------------------------------------------------------------------------------------------------------
@@ -278,7 +267,7 @@ class ColumnsRows(RecordRows):
             found = table.execute(
                 f"SELECT {_shard_if_present(field)} FROM samples WHERE rowid = ?", (rowid,)
             ).fetchone()
-            tar = _tar(dict(_fields(table)).get(field, field), found[0] if found else None)
+            tar = tar_path(field_folders(table).get(field, field), found[0] if found else None)
         what = "it has no such member" if tar in self.files.paths else "there is no such file"
         file = os.path.join(self.files.source.url, tar)
         return FormatError(

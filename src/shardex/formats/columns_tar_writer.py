@@ -6,25 +6,26 @@ correct.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
 from shardex.errors import ArgumentError, SchemaError
+from shardex.formats.columns_tar_table import (
+    check_field_name,
+    is_possible_id,
+    metadata_json,
+    numbered_id,
+    schema_sql,
+    stored_folder,
+)
 from shardex.formats.sample_writer import SampleWriter, ShardSeries
 from shardex.formats.tar_blocks import header, padding, tar_series
 from shardex.schema import NPY, Array, Feature, Features, Json, Optional, Struct, Text, unwrap_optional
 
 _OPTIONAL_FIELDS = ("id", "metadata")
 OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/shard_\d+\.tar"
-_TABLES = """
-CREATE TABLE samples (id TEXT PRIMARY KEY, meta_json TEXT{columns});
-CREATE TABLE fields (name TEXT PRIMARY KEY, num_shards INTEGER, base_dir TEXT);
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER);
-"""
 
 
 class ColumnsWriter(SampleWriter):
@@ -46,24 +47,21 @@ class ColumnsWriter(SampleWriter):
         self._begin(arrays)
 
     def _begin(self, arrays: list[str]) -> None:
-        columns = "".join(f', "{name}_offset" INTEGER, "{name}_shard" INTEGER' for name in arrays)
         # The file is invisible until it is complete and synced, so it needs no journal.
         self._table.execute("PRAGMA journal_mode = OFF")
         self._table.execute("PRAGMA synchronous = OFF")
-        self._table.executescript(_TABLES.format(columns=columns))
+        self._table.executescript(schema_sql(arrays))
         self._table.execute("BEGIN")
         for name in arrays:
-            # Absolute, because synthefy-dataset-utils appends to this path relative to its working folder.
-            place = os.path.join(self._stage.path, f"{name}_shards") if _is_text(self._stage.path) else f"{name}_shards"
             os.makedirs(self._stage.place.path(f"{name}_shards"))
-            self._table.execute("INSERT INTO fields VALUES (?, 0, ?)", (name, place))
+            self._table.execute("INSERT INTO fields VALUES (?, 0, ?)", (name, stored_folder(self._stage.path, name)))
         marks = ", ".join("?" * (2 + 2 * len(arrays)))
         self._insert = f"INSERT INTO samples VALUES ({marks})"
 
     def _encode(self, sample: Mapping[str, Any]) -> tuple[str | None, str, dict[str, bytes]]:
         """Return the id if there is one, the metadata as JSON, and the bytes of the arrays that are there."""
         arrays = {name: NPY.encode(sample[name]) for name in self._series if sample[name] is not None}
-        return sample["id"], _json(sample["metadata"]), arrays
+        return sample["id"], metadata_json(sample["metadata"]), arrays
 
     def _store(self, record: tuple[str | None, str, dict[str, bytes]]) -> None:
         given, metadata, arrays = record
@@ -81,8 +79,8 @@ class ColumnsWriter(SampleWriter):
         return series.size - len(content), series.number
 
     def _id(self, given: str | None) -> str:
-        name = f"sample_{self._counter + 1:012d}" if given is None else given
-        if not name or re.search("[\0\ud800-\udfff]", name):
+        name = numbered_id(self._counter + 1) if given is None else given
+        if not is_possible_id(name):
             raise SchemaError(f"expected an id that a tar can hold as a name, got {name!r} - at sample {self._samples}")
         if self._table.execute("SELECT 1 FROM samples WHERE id = ?", (name,)).fetchone():
             raise SchemaError(
@@ -105,11 +103,6 @@ class ColumnsWriter(SampleWriter):
         super()._discard()
 
 
-def _is_text(path: str) -> bool:
-    """Return whether a path is UTF-8, so that SQLite can store it."""
-    return not re.search("[\ud800-\udfff]", path)
-
-
 def _check_features(features: Features) -> Features:
     """Return the features of samples: `id` and `metadata` are always allowed and never required."""
     seen: set[str] = set()
@@ -119,10 +112,8 @@ def _check_features(features: Features) -> Features:
             _check_optional_field(name, inner)
         elif not isinstance(inner, Array):
             raise SchemaError(f"expected arrays, got {feature} - at field {name}; put other values into metadata")
-        elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name.lower() in seen:
-            raise SchemaError(
-                f"expected a field name that SQL accepts unquoted, different from the others, got {name!r}"
-            )
+        else:
+            check_field_name(name, seen)
         seen.add(name.lower())
     return Features({**features, "id": Optional(Text()), "metadata": Optional(features.get("metadata", Json()))})
 
@@ -131,10 +122,3 @@ def _check_optional_field(name: str, inner: Feature) -> None:
     wanted = (Text,) if name == "id" else (Json, Struct)
     if not isinstance(inner, wanted):
         raise SchemaError(f"expected {name} to be {' or '.join(one.kind for one in wanted)}, got {inner}")
-
-
-def _json(metadata: Any) -> str:
-    try:
-        return json.dumps(metadata or {})
-    except (TypeError, ValueError, RecursionError) as error:
-        raise SchemaError(f"expected metadata that JSON can hold, got {metadata!r:.80}: {error}") from None

@@ -102,6 +102,23 @@ def plain_name(block: bytes) -> str | None:
     return _name(block, {}) if block[156] in _REGULAR else None
 
 
+def is_header_of(block: bytes, name: str, size: int) -> bool:
+    """Return whether this is the header right before the bytes of a member of this name and size.
+
+    A name that is long or not ASCII is in an extended header before it, and is not compared; a size of more than 8 GiB
+    may be there, too.
+
+    >>> block = header("a/b.txt", 2)
+    >>> is_header_of(block, "a/b.txt", 2), is_header_of(block, "a/c.txt", 2), is_header_of(bytes(512), "", 0)
+    (True, False, False)
+    """
+    if len(block) != BLOCK or not _intact(block) or block[156] not in _REGULAR:
+        return False
+    if len(name) <= 100 and name.isascii() and _name(block, {}) != name:
+        return False
+    return size > _LARGEST_OCTAL or _number(block[124:136]) == size
+
+
 def next_header(block: Any, at: int) -> int:
     """Return the offset of the header after the one at `at`, as its size says; 0 if this is no header.
 
@@ -324,9 +341,9 @@ def tar_series(
     10240
     """
     limit: dict[str, Any] = {} if size is None else {"size": size - 2 * BLOCK}
-    return ShardSeries(stage, name, first, rows=rows, buffer=_BUFFER, end=_end_of_tar, **limit)
+    return ShardSeries(stage, name, first, rows=rows, buffer=_BUFFER, end=end_of_tar, **limit)
 
 
-def _end_of_tar(size: int) -> bytes:
-    """Two blocks of zeros, and more up to a whole record."""
+def end_of_tar(size: int) -> bytes:
+    """Return what ends a tar of this size: two blocks of zeros, and more up to a whole record."""
     return bytes(2 * BLOCK + -(size + 2 * BLOCK) % _RECORD)

@@ -1,0 +1,177 @@
+"""`ColumnsLookup`: samples of a `columns_tar` folder by id, as its table names them at this moment.
+
+`columns_tar.open` reads a folder that nobody changes, by rows, from a saved index. This reads a folder that may grow
+meanwhile: each call asks the table, and the headers of a tar are read when it is first needed, later only those that
+were added. The number of open files and the memory for offsets are limited.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from shardex.errors import ClosedError, FormatError, NotFoundError, UnknownKeyError, storage_errors, unknown_field
+from shardex.formats.columns_tar_table import TABLE, connect, field_folders, local_tar, quoted
+from shardex.formats.growing_tar import TarMembers
+
+_IDS_PER_QUERY = 500
+_MOST_FILES = 64
+_MOST_MEMBERS = 4_000_000
+
+
+class StoredSample(NamedTuple):
+    """A sample as it is stored: the bytes of its arrays, and its metadata as JSON."""
+
+    arrays: dict[str, bytes]
+    metadata: str | None
+
+
+class TarReader:
+    """Reads members of tars by path and name; keeps some tars open, and the offsets of more of them."""
+
+    def __init__(self, most_files: int = _MOST_FILES, most_members: int = _MOST_MEMBERS) -> None:
+        self._most_files, self._most_members = most_files, most_members
+        self._files: OrderedDict[str, tuple[int, tuple[int, int]]] = OrderedDict()
+        self._members: OrderedDict[str, TarMembers] = OrderedDict()
+        self._known = 0
+        """Members of all tars whose offsets are kept."""
+
+    def read(self, path: str, name: str) -> bytes:
+        """Return the bytes of the last member of this name."""
+        with storage_errors(path, "read"):
+            descriptor = self._open(path)
+            members = self._members.setdefault(path, TarMembers(path))
+            self._members.move_to_end(path)
+            self._known -= len(members)
+            try:
+                return members.read(descriptor, name)
+            finally:
+                self._known += len(members)
+                while self._known > self._most_members and len(self._members) > 1:
+                    self._known -= len(self._members.popitem(last=False)[1])
+
+    def _open(self, path: str) -> int:
+        """Return the descriptor of the file that has the path now."""
+        found = os.stat(path)
+        if (known := self._files.get(path)) is not None:
+            if known[1] == (found.st_dev, found.st_ino):
+                self._files.move_to_end(path)
+                return known[0]
+            self.forget(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        opened = os.fstat(descriptor)
+        self._files[path] = descriptor, (opened.st_dev, opened.st_ino)
+        if len(self._files) > self._most_files:
+            os.close(self._files.popitem(last=False)[1][0])
+        return descriptor
+
+    def forget(self, path: str) -> None:
+        """Close a tar."""
+        if (known := self._files.pop(path, None)) is not None:
+            os.close(known[0])
+
+    def close(self) -> None:
+        """Close all tars."""
+        for path in list(self._files):
+            self.forget(path)
+
+
+class ColumnsLookup:
+    """Reads samples of a folder by id. It can be used in several threads, but not in a forked child process.
+
+    With ``keep_tars=False`` only the last tar stays open, and only its offsets are kept.
+
+    >>> import tempfile; folder = tempfile.mkdtemp()
+    >>> from shardex.formats.columns_tar_session import ColumnsSession
+    >>> with ColumnsSession(folder) as out:
+    ...     out.add_fields(["x"]); out.put({"x": b"bytes of x"}, "a")
+    'a'
+    >>> lookup = ColumnsLookup(folder); lookup.samples(["a"]); lookup.close()
+    [StoredSample(arrays={'x': b'bytes of x'}, metadata='{}')]
+    """
+
+    def __init__(self, root: str, *, table: sqlite3.Connection | None = None, keep_tars: bool = True) -> None:
+        self.root = root
+        self._owned = table is None
+        self.table: sqlite3.Connection = connect(root) if table is None else table
+        """The connection to the table."""
+        self.lock = threading.RLock()
+        """Must be held while the connection is used, if there are several threads."""
+        self._tars = TarReader() if keep_tars else TarReader(1, 1)
+        self._folders: dict[str, str] = {}
+        self._version = -1
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Raise an error after `close`."""
+        if self._closed:
+            raise ClosedError(f"{self.root}: expected an open dataset, it was closed")
+
+    def folders(self) -> dict[str, str]:
+        """Return the fields, and the folder of each of them."""
+        with self.lock:
+            self.check_open()
+            (version,) = self.table.execute("PRAGMA data_version").fetchone()  # changes with commits of others
+            if version != self._version or not self._owned:
+                self._folders = field_folders(self.table)
+                self._version = version
+            return self._folders
+
+    def samples(self, ids: Sequence[str], fields: Sequence[str] | None = None) -> list[StoredSample]:
+        """Return these samples with some of their fields, by default all; arrays that a sample lacks are left out."""
+        with self.lock:
+            folders = self.folders()
+            for name in fields or ():
+                if name not in folders:
+                    raise unknown_field(name, folders)
+            names = list(folders if fields is None else dict.fromkeys(fields))
+            rows = self._rows(ids, names)
+            return [self._sample(row, names, folders) for row in rows]
+
+    def _rows(self, ids: Sequence[str], names: list[str]) -> list[tuple[Any, ...]]:
+        places = "".join(f", {quoted(name, 'offset')}, {quoted(name, 'shard')}" for name in names)
+        found: dict[str, tuple[Any, ...]] = {}
+        for begin in range(0, len(ids), _IDS_PER_QUERY):
+            some = ids[begin : begin + _IDS_PER_QUERY]
+            marks = ",".join("?" * len(some))
+            query = f"SELECT id, meta_json{places} FROM samples WHERE id IN ({marks})"
+            found.update((str(row[0]), tuple(row)) for row in self.table.execute(query, some))
+        for name in ids:
+            if str(name) not in found:
+                raise UnknownKeyError(f"{os.path.join(self.root, TABLE)}: expected the id of a sample, got {name!r}")
+        return [found[str(name)] for name in ids]
+
+    def _sample(self, row: tuple[Any, ...], names: list[str], folders: dict[str, str]) -> StoredSample:
+        arrays: dict[str, bytes] = {}
+        for number, name in enumerate(names):
+            offset, shard = row[2 + 2 * number], row[3 + 2 * number]
+            if offset is not None:
+                arrays[name] = self._array(row[0], name, local_tar(self.root, folders[name], shard))
+        return StoredSample(arrays, row[1])
+
+    def _array(self, sample: str, field: str, path: str) -> bytes:
+        try:
+            return self._tars.read(path, f"{sample}.npy")
+        except FormatError as error:
+            raise FormatError(f"{self._where(sample, field)}: expected the array in {path}: {error}") from error
+        except NotFoundError as error:
+            problem = f"{self._where(sample, field)}: expected this file, there is none"
+            raise NotFoundError(errno.ENOENT, problem, path) from error
+
+    def _where(self, sample: str, field: str) -> str:
+        return f"{self.root}, sample {sample!r}, field {field}"
+
+    def close(self) -> None:
+        """Close the connection and all tars."""
+        with self.lock:
+            self._closed = True
+            self._tars.close()
+            if self._owned:
+                with suppress(sqlite3.Error):
+                    self.table.close()

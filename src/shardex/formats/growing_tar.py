@@ -1,0 +1,212 @@
+"""`GrowingTar`: a tar on a disk to which members are appended, and which is complete at every moment.
+
+The file is extended with zeros before a member is written over them, so whenever the process is killed, the tar ends
+with the blocks of zeros that it must end with. `TarMembers` finds members of such a tar by name while it grows.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import numpy as np
+import xxhash
+
+from shardex.errors import FormatError, SourceError, TruncatedShardError, storage_errors
+from shardex.formats.tar_blocks import BLOCK, end_of_tar, header, is_header_of, members, padding
+from shardex.sources import sync_folder
+
+_KEYS = np.dtype(np.uint64)
+_PIECE = 1 << 20
+
+
+class FileBytes:
+    """The bytes of an open file, as `tar_blocks.members` reads them: slices, without a mapping."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, where: slice) -> bytes:
+        begin, stop, _ = where.indices(self._size)
+        return os.pread(self._descriptor, max(0, stop - begin), begin)
+
+
+class GrowingTar:
+    """Appends members to a tar; it is created if it does not exist.
+
+    >>> import tempfile; path = tempfile.mkdtemp() + "/a.tar"
+    >>> tar = GrowingTar(path); tar.append("x.npy", b"12"), tar.append("y.npy", b"3"); tar.close()
+    (512, 1536)
+    >>> again = GrowingTar(path); again.count; again.close()
+    2
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.count = 0
+        """Number of members."""
+        self._dirty = False
+        with storage_errors(path, "open"):
+            self._is_new = not os.path.exists(path)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._end = self._find_end()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def _find_end(self) -> int:
+        """Return the offset after the last member; what an interrupted writer has left there becomes zeros."""
+        data, end, is_cut = FileBytes(self._descriptor), 0, not os.fstat(self._descriptor).st_size
+        try:
+            for member in members(data, self.path):
+                end = member.begin + member.size + len(padding(member.size))
+                self.count += 1
+        except TruncatedShardError:
+            is_cut = True
+        self._size = len(data)
+        if is_cut:
+            with storage_errors(self.path, "write"):
+                self._dirty = True
+                self._write(bytes(max(0, self._size - end)), end)
+                self._extend(end)
+        return end
+
+    def append(self, name: str, data: bytes) -> int:
+        """Add a member; return the offset of its bytes. If it fails, it is as if nothing had been written."""
+        head = header(name, len(data))
+        record = b"".join((head, data, padding(len(data))))
+        before = self.position
+        self._dirty = True
+        try:
+            with storage_errors(self.path, "write"):
+                self._extend(self._end + len(record))
+                self._write(record, self._end)
+            self._end, self.count = self._end + len(record), self.count + 1
+        except BaseException:
+            self._end = before[0] + len(record)
+            with suppress(SourceError):
+                self.cut(before)
+            raise
+        return before[0] + len(head)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """End and number of the members, for `cut`."""
+        return self._end, self.count
+
+    def cut(self, position: tuple[int, int]) -> None:
+        """Take back what was appended after a position; the file keeps its size, because others may have mapped it."""
+        end, self.count = position
+        with storage_errors(self.path, "write"):
+            for begin in range(end, self._end, _PIECE):
+                self._write(bytes(min(_PIECE, self._end - begin)), begin)
+        self._end = end
+
+    def _extend(self, end: int) -> None:
+        """Make the file so long that blocks of zeros follow the offset `end`."""
+        if self._size < end + 2 * BLOCK:
+            self._size = end + len(end_of_tar(end))
+            os.ftruncate(self._descriptor, self._size)
+
+    def _write(self, data: bytes, at: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._descriptor, view, at)
+            view, at = view[written:], at + written
+
+    def sync(self) -> None:
+        """Make what was appended durable."""
+        if self._dirty:
+            with storage_errors(self.path, "sync"):
+                os.fsync(self._descriptor)
+                if self._is_new:
+                    sync_folder(os.path.dirname(self.path))
+            self._dirty = self._is_new = False
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class TarMembers:
+    """Offset and length of the members of a tar by name, of several with one name the last; 24 bytes for each.
+
+    `refresh` reads the headers that were added since.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._stamp: tuple[int, ...] = ()
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        self._end = 0
+        self._problem: FormatError | None = None
+        self._keys = np.empty(0, _KEYS)
+        self._begins, self._sizes = np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def read(self, descriptor: int, name: str) -> bytes:
+        """Return the bytes of a member of the file, which must be open; raise an error if it has no such member."""
+        found = os.fstat(descriptor)
+        stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        if stamp != self._stamp:
+            if stamp[:2] != self._stamp[:2] or stamp[2] < self._stamp[2]:
+                self._begin_again()
+            self._scan(descriptor)
+            self._stamp = stamp
+        data = self._find(descriptor, name)
+        if data is None:  # it was added a moment ago, or the file was written anew
+            self._scan(descriptor)
+            data = self._find(descriptor, name)
+        if data is None:
+            self._begin_again()
+            self._scan(descriptor)
+            data = self._find(descriptor, name)
+        if data is None:
+            raise self._problem or FormatError(f"{self.path}: expected the member {name!r}, it has no such member")
+        return data
+
+    def _scan(self, descriptor: int) -> None:
+        """Add the members after the last known one, up to the end or to where the tar is damaged."""
+        names, begins, sizes = list[int](), list[int](), list[int]()
+        self._problem = None
+        try:
+            for member in members(FileBytes(descriptor), self.path, self._end):
+                names.append(_key(member.name))
+                begins.append(member.begin)
+                sizes.append(member.size)
+                self._end = member.begin + member.size + len(padding(member.size))
+        except FormatError as error:
+            self._problem = error
+        if names:
+            keys = np.concatenate([self._keys, np.array(names, _KEYS)])
+            order = np.argsort(keys, kind="stable")
+            self._keys = keys[order]
+            self._begins = np.concatenate([self._begins, np.array(begins, np.int64)])[order]
+            self._sizes = np.concatenate([self._sizes, np.array(sizes, np.int64)])[order]
+
+    def _find(self, descriptor: int, name: str) -> bytes | None:
+        """Return the bytes of a member, if its header is still there."""
+        key = _KEYS.type(_key(name))
+        at = int(self._keys.searchsorted(key, "right")) - 1
+        if at < 0 or self._keys[at] != key:
+            return None
+        begin, size = int(self._begins[at]), int(self._sizes[at])
+        data = os.pread(descriptor, BLOCK + size, begin - BLOCK)
+        if len(data) != BLOCK + size or not is_header_of(data[:BLOCK], name, size):
+            return None
+        return data[BLOCK:]
+
+
+def _key(name: str) -> int:
+    return xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogateescape"))
