@@ -11,9 +11,9 @@ import errno
 import os
 import sqlite3
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from shardex.errors import ClosedError, FormatError, NotFoundError, UnknownKeyError, storage_errors, unknown_field
@@ -83,9 +83,10 @@ class TarReader:
 
 
 class ColumnsLookup:
-    """Reads samples of a folder by id. It can be used in several threads, but not in a forked child process.
+    """Reads samples of a folder by id; can be used in several threads, and in a forked child process.
 
-    With ``keep_tars=False`` only the last tar stays open, and only its offsets are kept.
+    With ``keep_tars=False`` only the last tar stays open, and only its offsets are kept. `table` is a connection to use
+    instead of an own one.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> from shardex.formats.columns_tar_session import ColumnsSession
@@ -98,15 +99,51 @@ class ColumnsLookup:
 
     def __init__(self, root: str, *, table: sqlite3.Connection | None = None, keep_tars: bool = True) -> None:
         self.root = root
-        self._owned = table is None
-        self.table: sqlite3.Connection = connect(root) if table is None else table
-        """The connection to the table."""
         self.lock = threading.RLock()
         """Must be held while the connection is used, if there are several threads."""
+        self._own, self._lent = table is None, False
+        self._table = connect(root) if table is None else table
+        self._process: int | None = os.getpid()
+        """The process whose connection it is; None if it was closed before a fork."""
         self._tars = TarReader() if keep_tars else TarReader(1, 1)
         self._folders: dict[str, str] = {}
         self._version = -1
         self._closed = False
+        if self._own:
+            _LOOKUPS.add(self)
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._own and self._process != os.getpid() and not self._closed:
+            if self._process is not None:
+                _INHERITED.append(self._table)
+            self._table, self._process, self._lent = connect(self.root), os.getpid(), False
+            self._version = -1
+        return self._table
+
+    @property
+    def table(self) -> sqlite3.Connection:
+        """The connection of this process to the table; it stays open until `close`."""
+        with self.lock:
+            found = self._connection()
+            self._lent = True
+            return found
+
+    def execute(self, query: str, parameters: Any = ()) -> list[Any]:
+        """Return the rows that a query gives."""
+        with self.lock:
+            self.check_open()
+            return self._connection().execute(query, parameters).fetchall()
+
+    def before_fork(self) -> None:
+        """Close the connection, because SQLite must not be forked with one, unless somebody else uses it."""
+        self.lock.acquire()
+        if not self._lent and not self._closed and self._process == os.getpid():
+            self._table.close()
+            self._process = None
+
+    def after_fork(self) -> None:
+        """Release what `before_fork` holds, in the parent and in the child."""
+        self.lock.release()
 
     def check_open(self) -> None:
         """Raise an error after `close`."""
@@ -117,9 +154,10 @@ class ColumnsLookup:
         """Return the fields, and the folder of each of them."""
         with self.lock:
             self.check_open()
-            (version,) = self.table.execute("PRAGMA data_version").fetchone()  # changes with commits of others
-            if version != self._version or not self._owned:
-                self._folders = field_folders(self.table)
+            table = self._connection()
+            (version,) = table.execute("PRAGMA data_version").fetchone()  # changes with commits of others
+            if version != self._version or not self._own:
+                self._folders = field_folders(table)
                 self._version = version
             return self._folders
 
@@ -141,7 +179,7 @@ class ColumnsLookup:
             some = ids[begin : begin + _IDS_PER_QUERY]
             marks = ",".join("?" * len(some))
             query = f"SELECT id, meta_json{places} FROM samples WHERE id IN ({marks})"
-            found.update((str(row[0]), tuple(row)) for row in self.table.execute(query, some))
+            found.update((str(row[0]), tuple(row)) for row in self._connection().execute(query, some))
         for name in ids:
             if str(name) not in found:
                 raise UnknownKeyError(f"{os.path.join(self.root, TABLE)}: expected the id of a sample, got {name!r}")
@@ -172,6 +210,25 @@ class ColumnsLookup:
         with self.lock:
             self._closed = True
             self._tars.close()
-            if self._owned:
-                with suppress(sqlite3.Error):
-                    self.table.close()
+            if self._own and self._process == os.getpid():
+                self._table.close()
+
+
+_LOOKUPS: weakref.WeakSet[ColumnsLookup] = weakref.WeakSet()
+_FORKING: list[ColumnsLookup] = []
+_INHERITED: list[sqlite3.Connection] = []
+"""Connections of the parent process: they must not be used in this one, nor closed."""
+
+
+def _before_fork() -> None:
+    for one in list(_LOOKUPS):
+        one.before_fork()
+        _FORKING.append(one)
+
+
+def _after_fork() -> None:
+    while _FORKING:
+        _FORKING.pop().after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

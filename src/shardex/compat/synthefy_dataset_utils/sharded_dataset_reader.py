@@ -27,8 +27,6 @@ from shardex.schema import NPY
 
 Sample = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 """The arrays of a sample by field, and its metadata."""
-_INHERITED: list[ColumnsLookup] = []
-"""Of the parent process, after a fork: SQLite connections must not be used here, nor closed."""
 
 
 class ShardedDatasetReader:
@@ -58,27 +56,18 @@ class ShardedDatasetReader:
         self.db_path = self.root / "index.sqlite"
         self.cache_tars, self._allow_pickle = cache_tars, allow_pickle
         self._folder = os.path.abspath(root)
-        self._is_closed = False
-        self._opened: tuple[int, ColumnsLookup] | None = None
+        self._opened: ColumnsLookup | None = None
         self._lookup()
 
     def _lookup(self) -> ColumnsLookup:
-        """Return what reads the folder in this process."""
-        if self._opened is not None:
-            process, found = self._opened
-            if process == os.getpid():
-                return found
-            _INHERITED.append(found)
-        try:
-            found = ColumnsLookup(self._folder, keep_tars=self.cache_tars)
-        except NotFoundError as error:
-            raise DatasetMissingError(error.errno or errno.ENOENT, error.strerror, error.filename) from None
-        found.table.row_factory = sqlite3.Row
-        self._opened = os.getpid(), found
-        weakref.finalize(self, _close, *self._opened)
-        if self._is_closed:
-            found.close()
-        return found
+        """Return what reads the folder; after pickling it is opened again."""
+        if self._opened is None:
+            try:
+                self._opened = ColumnsLookup(self._folder, keep_tars=self.cache_tars)
+            except NotFoundError as error:
+                raise DatasetMissingError(error.errno or errno.ENOENT, error.strerror, error.filename) from None
+            weakref.finalize(self, self._opened.close)
+        return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_opened": None}
@@ -86,7 +75,9 @@ class ShardedDatasetReader:
     @property
     def conn(self) -> sqlite3.Connection:
         """The connection of this process to the table."""
-        return self._lookup().table
+        found = self._lookup().table
+        found.row_factory = sqlite3.Row
+        return found
 
     # -- what there is --------------------------------------------------------------------------------------------
 
@@ -123,11 +114,9 @@ class ShardedDatasetReader:
         return [row[0] for row in self._query(query, params)]
 
     def _query(self, query: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        lookup = self._lookup()
-        with errors_of_original(), lookup.lock:
-            lookup.check_open()
+        with errors_of_original():
             try:
-                return lookup.table.execute(query, params).fetchall()
+                return self._lookup().execute(query, params)
             except (sqlite3.Error, sqlite3.Warning) as error:
                 raise ConditionError(
                     f"{self.db_path}: expected SQL that SQLite accepts, got {query!r}: {error}"
@@ -170,15 +159,9 @@ class ShardedDatasetReader:
     def close(self) -> None:
         """Close the table and all tars."""
         self._lookup().close()
-        self._is_closed = True
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _close(process: int, lookup: ColumnsLookup) -> None:
-    if process == os.getpid():
-        lookup.close()
