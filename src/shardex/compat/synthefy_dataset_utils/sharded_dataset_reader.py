@@ -83,8 +83,7 @@ class ShardedDatasetReader:
 
     def list_fields(self) -> list[str]:
         """Return the names of all fields."""
-        with errors_of_original():
-            return list(self._lookup().folders())
+        return [row[0] for row in self._query("SELECT name FROM fields")]
 
     def __len__(self) -> int:
         return int(self._query("SELECT COUNT(*) FROM samples")[0][0])
