@@ -230,6 +230,27 @@ def test_only_an_added_file_is_scanned(data: Path) -> None:
     assert SCANNED == ["part-3.rec", "sub/part-0.rec"]
 
 
+def test_other_spellings_of_a_path_scan_nothing_again(data: Path) -> None:
+    first = open_index(data)
+    for spelling, rows in [("*.rec", range(30)), ("part-{1,10}.rec", range(30)), ("part-1.rec", range(12))]:
+        index = open_index(data / spelling)
+        assert SCANNED == [] and firsts(index) == list(rows) and index.name != first.name
+    write(data, "part-1.rec", range(100, 112))
+    os.utime(data / "part-1.rec", ns=(1, 1))
+    assert firsts(open_index(data / "*.rec")) == [*range(100, 112), *range(12, 30)]
+    assert SCANNED == ["part-1.rec"]
+    assert firsts(open_index(data)) == [*range(100, 112), *range(12, 30)]
+    assert SCANNED == []
+
+
+def test_other_spellings_with_a_damaged_index_scan_again(data: Path) -> None:
+    open_index(data)
+    for path in data.glob(".shardex/records-*"):
+        path.write_bytes(path.read_bytes()[:-200])
+    assert firsts(open_index(data / "*.rec")) == list(range(30))
+    assert SCANNED == ["part-1.rec", "part-2.rec", "part-10.rec"]
+
+
 def test_removed_file_raises(data: Path) -> None:
     open_index(data)
     os.remove(data / "part-10.rec")
@@ -440,7 +461,7 @@ def test_files_in_memory_are_indexed_in_the_cache(tmp_path: Path) -> None:
         index = Index.of(Files(source, ("a.rec",), "memory:mine"), Records())
         assert index.read("first", np.arange(3)).tolist() == [97] * 3
         assert expected == SCANNED
-    assert saved(tmp_path / "cache").parent == tmp_path / "cache" / "index"
+    assert saved(tmp_path / "cache").parents[1] == tmp_path / "cache" / "index"
 
 
 # -- damage ---------------------------------------------------------------------------------------------------------

@@ -221,7 +221,7 @@ def test_files_that_change_while_open_raise(folder: Path) -> None:
 def test_sidecar_location(folder: Path, tmp_path: Path) -> None:
     (folder / ".shardex").write_text("no folder")
     index(folder, ["lang"])
-    assert [path.name.partition("-")[0] for path in sorted((tmp_path / "cache" / "index").iterdir())] == [
+    assert [path.name.partition("-")[0] for path in sorted((tmp_path / "cache" / "index").glob("*/*"))] == [
         "jsonl",
         "lines",
     ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -27,7 +28,14 @@ from shardex.arrow import number_array
 from shardex.errors import ChecksumError, RowError, SchemaError, StaleIndexError, TruncatedShardError
 from shardex.files.find import Files
 from shardex.files.scan import Scan, Scanner, scan_each
-from shardex.files.sidecar import Sidecar, decode_sidecar, load_sidecars, remove_sidecar, save_sidecar
+from shardex.files.sidecar import (
+    Sidecar,
+    decode_sidecar,
+    load_related_sidecars,
+    load_sidecars,
+    remove_sidecar,
+    save_sidecar,
+)
 from shardex.kernel import Integers, Segments, take
 from shardex.sources import ByteRange, Source, Stat
 from shardex.workers import ExecutorLike
@@ -91,6 +99,7 @@ class Index:
         self.nbytes = len(data)
         self._reader, head = decode_sidecar(data, name, VERSION, lambda head: _schema(_types(head["spans"])))
         self.scanner: str = head["scanner"]
+        self.root: str | None = head.get("root")
         self.files = tuple(IndexedFile(**file) for file in head["files"])
         self._blocks: list[dict[str, int]] = head["blocks"]
         self.file_of_block: Integers = np.array([block["file"] for block in self._blocks], np.int64)
@@ -131,6 +140,8 @@ class Index:
         unfinished = _UnfinishedIndex(files, scanner, stats)
         if not rebuild and not together:
             scans = unfinished.load() | scans
+            if len(scans) < len(stats):
+                scans = _related_scans(files, scanner, stats) | scans
         todo = {path: stats[path].size for path in files.paths if path not in scans}
         for path, scan in scan_each(files.source, todo, scanner, progress, workers=workers, executor=executor):
             scans[path] = scan
@@ -345,7 +356,14 @@ def encode(scanner: str, data: Files, stats: Sequence[Stat], scans: Sequence[Sca
     ]
     heads = [{"file": number, "rows": _rows(block), "xxh3": _digest(block)} for number, block in blocks]
     entries = [asdict(file) for file in files]
-    head = {"version": VERSION, "scanner": scanner, "files": entries, "blocks": heads, "spans": spans}
+    head = {
+        "version": VERSION,
+        "scanner": scanner,
+        "root": _root(data),
+        "files": entries,
+        "blocks": heads,
+        "spans": spans,
+    }
     return Sidecar(head, _schema(types), [[number_array(column) for column in block.values()] for _, block in blocks])
 
 
@@ -384,6 +402,22 @@ def _digest(block: Scan) -> int:
 
 
 # -- loading ------------------------------------------------------------------------------------------------
+
+
+def _related_scans(files: Files, scanner: Scanner, stats: dict[str, Stat]) -> dict[str, Scan]:
+    """Return the scans of unchanged files in indexes that were made for other paths to them."""
+    scans: dict[str, Scan] = {}
+    for index in load_related_sidecars(files, scanner.name, Index):
+        if index.scanner == scanner.name and index.root == _root(files) and len(scans) < len(stats):
+            with suppress(ChecksumError):
+                scans = index.unchanged_scans(files, stats) | scans
+    return scans
+
+
+def _root(files: Files) -> str:
+    """Return what paths of files are relative to: the URL, or for local files the path from the folder of the index."""
+    source = files.source
+    return source.url if source.data_folder is None else os.path.relpath(source.url, source.data_folder)
 
 
 def _load(files: Files, scanner: Scanner) -> list[Index]:

@@ -2,7 +2,8 @@
 
 A sidecar is saved in the folder `.shardex` of the data, or in the cache folder if the data is remote or its folder
 cannot be written. Its name is a hash of the opened path and the kind of content, so that opening the same files again
-finds it. `load_sidecars` and `save_sidecar` read and write it.
+finds it. `load_sidecars` and `save_sidecar` read and write it. `load_related_sidecars` reads those of other spellings
+of the path: ``data``, ``data/*.tar`` and ``data/{000..099}.tar`` may name the same files.
 
 It is an Arrow file whose schema metadata holds a JSON header and its checksum (`Sidecar`, `decode_sidecar`). Reading
 checks the header. Callers check the record batches, by checksums in the header, and decide whether a sidecar still fits
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from shardex.files.find import Files
 
 Decoded = TypeVar("Decoded")
+
+_MOST_RELATED = 16
+"""So many sidecars of other paths are looked at."""
 
 
 def load_sidecars(files: Files, kind: str, decode: Callable[[memoryview, str], Decoded], remedy: str) -> list[Decoded]:
@@ -45,6 +49,20 @@ def load_sidecars(files: Files, kind: str, decode: Callable[[memoryview, str], D
         except (ShardexError, KeyError, TypeError) as error:
             warnings.warn(f"{error}; {remedy}", stacklevel=5)
     return found
+
+
+def load_related_sidecars(files: Files, kind: str, decode: Callable[[memoryview, str], Decoded]) -> Iterator[Decoded]:
+    """Yield the sidecars of this kind that were made for other paths into the same folder, the newest first."""
+    for place, path in _places(files, kind):
+        folder, own = os.path.split(path)
+        start = f"{own.rpartition('-')[0]}-"
+        with suppress(OSError):
+            entries = [one for one in os.scandir(os.path.join(place.url, folder)) if one.name.startswith(start)]
+            entries.sort(key=lambda one: one.stat().st_mtime, reverse=True)
+            for entry in entries[:_MOST_RELATED]:
+                with suppress(ShardexError, KeyError, TypeError):  # damaged, or of another version
+                    if entry.name != own:
+                        yield decode(place.map(f"{folder}/{entry.name}"), entry.path)
 
 
 class Sidecar:
@@ -115,11 +133,12 @@ def remove_sidecar(files: Files, kind: str) -> bool:
 def _places(files: Files, kind: str) -> list[tuple[LocalSource, str]]:
     """Return the folders that may hold a sidecar, with its path in each, in the order of preference."""
     cache = files.source.cache_folder
-    places = [] if cache is None else [(LocalSource(cache), f"index/{_file_name(kind, files.what)}")]
-    if (root := files.source.data_folder) is not None:
+    root = hashlib.sha256(files.source.url.encode(errors="surrogateescape")).hexdigest()[:16]
+    places = [] if cache is None else [(LocalSource(cache), f"index/{root}/{_file_name(kind, files.what)}")]
+    if (data := files.source.data_folder) is not None:
         # Named by relative paths, so that the sidecar is still found after the folder was moved.
-        inner = [os.path.relpath(one, root) for one in ([files.what] if isinstance(files.what, str) else files.what)]
-        places.insert(0, (LocalSource(root), f".shardex/{_file_name(kind, inner)}"))
+        inner = [os.path.relpath(one, data) for one in ([files.what] if isinstance(files.what, str) else files.what)]
+        places.insert(0, (LocalSource(data), f".shardex/{_file_name(kind, inner)}"))
     return places
 
 
