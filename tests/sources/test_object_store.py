@@ -72,6 +72,19 @@ def test_a_large_range_is_read_in_pieces(bucket: str) -> None:
     assert (place.traffic.requests, place.traffic.bytes_read) == (1 + 1 + 3, one.length)  # put, stat, three pieces
 
 
+@pytest.mark.parametrize("mode", ["ok", "whole", "error2", "reset2", "short2", "redirect", "untagged"])
+def test_download_of_a_whole_file(files: FaultyServer, bucket: str, tmp_path: Path, mode: str) -> None:
+    files.targets["a.bin"] = files.url("ok") + "/a.bin"
+    for source in (ObjectSource(files.url(mode)), ObjectSource(bucket)):
+        if source.url == bucket:
+            source.put("a.bin", DATA)
+        with open(tmp_path / "a.bin", "wb+") as out:
+            source.download("a.bin", out)
+        assert (tmp_path / "a.bin").read_bytes() == DATA
+        with open(tmp_path / "a.bin", "wb+") as out, pytest.raises(NotFoundError):
+            source.download("b.bin", out)
+
+
 def test_many_threads_share_a_source(bucket: str) -> None:
     place = ObjectSource(bucket)
     place.put("a", DATA)

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol, TypeVar
 
 from shardex.errors import ForkSafetyError, RemoteError, ShardexError
 from shardex.sources.byte_ranges import ByteRange
@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 _WRITER = "shardex-writer"
 _PART = 16 << 20
+_DOWNLOAD_PIECE = 1 << 20
 _ENVIRONMENT = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
 LARGEST_READ = 8 << 20
 """Maximum size of one read request in bytes."""
@@ -142,6 +143,7 @@ class ObjectClient:
 
     def __init__(self, bucket: Bucket, settings: Settings, where: str) -> None:
         self.settings = settings
+        self._bucket = bucket
         self.slots = request_slots(settings)
         # Twice as many as concurrent requests: the thread of a request that timed out is busy until that request ends.
         self._threads = ThreadPoolExecutor(2 * int(settings.number("concurrency")), thread_name_prefix="shardex-http")
@@ -186,6 +188,19 @@ class ObjectClient:
             answer = obstore.get(self._store, key, options={"range": (wanted.begin, wanted.end)})
             check_unchanged(_stat(answer.meta), pinned, key)
             return memoryview(answer.bytes())
+
+        return await self._call(key, read)
+
+    async def download(self, key: str, pinned: Stat, out: BinaryIO) -> int:
+        """Request a whole file without a range, write it to an open file, and return its size."""
+        import obstore
+
+        def read() -> int:
+            # The limit for a request grows with its size.
+            store = _store(self._bucket, self.settings, retries=0, largest=pinned.size)
+            answer = obstore.get(store, key)
+            check_unchanged(_stat(answer.meta), pinned, key)
+            return sum(out.write(piece) for piece in answer.stream(min_chunk_size=_DOWNLOAD_PIECE))
 
         return await self._call(key, read)
 

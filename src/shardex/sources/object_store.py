@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -102,6 +102,24 @@ class ObjectSource(Place):
     def map(self, path: str) -> memoryview:
         """Read the whole file into memory."""
         return self._fetch(path, [ByteRange(0, self._pinned(path).size)])[0]
+
+    def download(self, path: str, out: BinaryIO) -> None:
+        """Write the whole file to an open one; a web server, which may not know ranges, is asked for all of it."""
+        client = self._connect(path)
+        if not self._is_web or not isinstance(client, ObjectClient):
+            return super().download(path, out)
+        key, pinned = self._key(path), self._pinned(path)
+
+        async def once() -> None:
+            out.seek(0)
+            out.truncate()
+            found = await client.download(key, pinned, out)
+            self.traffic.bytes_read += found
+            if found != pinned.size:
+                raise RetryableError(f"an answer of {found} bytes instead of {pinned.size}")
+
+        where = self._redacted(path)
+        run_in_loop(run_with_retries(once, client, self.traffic, "download", where, pinned.size))
 
     def paths(self, prefix: str = "") -> list[str]:
         """Return the paths of all files; a web server cannot list them."""

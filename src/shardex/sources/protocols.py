@@ -26,6 +26,7 @@ CloseFile = Callable[[int], None] | None
 """Drops all views of the file with this number."""
 
 _CONCURRENT_CALLS = 16
+_PIECE = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,12 @@ class Source(ABC):
             return bytes(self.load(paths[number]))
 
         return self.for_each(load, range(len(paths)))
+
+    def download(self, path: str, out: BinaryIO) -> None:
+        """Write the whole file to an open one; a web server is asked once for all of it, as it may not know ranges."""
+        size = self.stat(path).size
+        for begin in range(0, size, _PIECE):
+            out.write(self.read(path, [ByteRange(begin, min(_PIECE, size - begin))])[0])
 
     @abstractmethod
     def map(self, path: str) -> memoryview:

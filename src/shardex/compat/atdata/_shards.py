@@ -3,27 +3,29 @@
 import os
 import shutil
 import tempfile
+import threading
 import weakref
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, cast
 
 from shardex.compat.atdata._protocols import DataSource
-from shardex.compat.atdata._sources import BlobSource, S3Source, URLSource
+from shardex.compat.atdata._sources import S3Source, URLSource
 from shardex.dataset import Dataset, concat
 from shardex.dataset import open as open_dataset
+from shardex.errors import RemoteReadError
 from shardex.sources import absolute_path, is_url
 
 KEY, PACKED = "__key__", "msgpack"
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst")
-_OURS = (URLSource, S3Source, BlobSource)
+_PIECE = 1 << 20
 
 
 class Shards:
     """The shards of a source; every method returns a dataset with the fields of `KEY` and `PACKED`.
 
-    The core reads shards with an address by ranges. Those of other sources are copied from their streams to temporary
-    files first, which are removed with this object.
+    The core reads shards with an address by ranges. Blobs, shards of other sources, and those of web servers that send
+    only whole files are copied to temporary files first, which are removed with this object.
     """
 
     def __init__(self, source: DataSource) -> None:
@@ -31,6 +33,8 @@ class Shards:
         self._opened: dict[tuple[str, ...], tuple[Any, Dataset]] = {}
         self._rows_by_key: tuple[Dataset, dict[str, int]] | None = None
         self._copies: dict[str, str] = {}
+        self._copying = threading.Lock()
+        self._copies_web = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shards, (self.source,)
@@ -46,7 +50,13 @@ class Shards:
         state = [_state(one) for one in addresses]
         known, opened = self._opened.get(names, (None, None))
         if opened is None or known != state:  # a shard that was written again is opened again
-            opened = _open(addresses)
+            try:
+                opened = _open(addresses)
+            except RemoteReadError:
+                if self._copies_web or not any(map(_is_web, addresses)):
+                    raise
+                self._copies_web = True
+                return self.some(shards)
             self._opened[names] = state, opened
         return opened
 
@@ -64,21 +74,32 @@ class Shards:
         return self._rows_by_key[1].get(key)
 
     def _addresses(self, shards: Sequence[str]) -> list[str]:
-        if type(self.source) in _OURS:
-            return cast("URLSource", self.source).addresses(shards)
-        return [self._copied(one) for one in shards]
+        if type(self.source) not in (URLSource, S3Source):
+            return [self._copied(one) for one in shards]
+        found = cast("URLSource", self.source).addresses(shards)
+        return [self._copied(one) if _is_web(one) else one for one in found] if self._copies_web else found
 
     def _copied(self, shard: str) -> str:
         """Return the path of a copy of a shard."""
-        if shard not in self._copies:
-            if not self._copies:
-                self._folder = tempfile.mkdtemp(prefix="shardex-shards-")
-                weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-            path = os.path.join(self._folder, f"{len(self._copies):06d}.tar")
-            with self.source.open_shard(shard) as stream, open(path, "wb") as out:
-                shutil.copyfileobj(stream, out, 1 << 20)
-            self._copies[shard] = path
-        return self._copies[shard]
+        with self._copying:
+            if shard not in self._copies:
+                if not self._copies:
+                    self._folder = tempfile.mkdtemp(prefix="shardex-shards-")
+                    weakref.finalize(self, _remove, self._folder, os.getpid())
+                path = os.path.join(self._folder, f"{len(self._copies):06d}.tar")
+                with self.source.open_shard(shard) as stream, open(path, "wb") as out:
+                    shutil.copyfileobj(stream, out, _PIECE)
+                self._copies[shard] = path
+            return self._copies[shard]
+
+
+def _remove(folder: str, pid: int) -> None:
+    if pid == os.getpid():  # not a forked child
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_web(address: str) -> bool:
+    return address.startswith(("http://", "https://"))
 
 
 def _open(addresses: Sequence[str]) -> Dataset:

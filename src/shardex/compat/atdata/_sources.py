@@ -1,17 +1,19 @@
 """Where the shards of a dataset are: URLs, a bucket with own keys, or blobs of ATProto.
 
-Each source has the names of its shards (`list_shards`), opens them as streams, and can name the addresses at which the
-core reads them (`addresses`), which reads only the ranges that it needs.
+Each source has the names of its shards (`list_shards`), opens them as streams, and has the addresses at which the core
+reads them (`addresses`): by ranges, or from whole copies where a web server does not know ranges.
 """
 
 import io
 import json
 import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import IO, Any, Self, cast
+from typing import IO, Any, BinaryIO, Self, cast
 from urllib.parse import quote
 
 from shardex.errors import ArgumentError, ShardexError, storage_errors
@@ -191,7 +193,7 @@ class BlobSource(_Shards):
         if did not in self._endpoints:
             if not did.startswith("did:plc:"):
                 raise ArgumentError(f"expected an owner did:plc:..., or pds_endpoint=, got {did!r}")
-            document = json.loads(bytes(open_source(PLC_DIRECTORY).load(did)))
+            document = json.loads(load(f"{PLC_DIRECTORY}/{did}"))
             kind = "AtprotoPersonalDataServer"
             urls = [one.get("serviceEndpoint") for one in document.get("service", ()) if one.get("type") == kind]
             if not urls:
@@ -218,6 +220,13 @@ def _stream(address: str) -> IO[bytes]:
             return open(path, "rb")
     parent, name = parent_of(address)
     source = open_source(parent)
+    if address.startswith(("http://", "https://")):  # it may not know ranges
+        with ExitStack() as on_error:
+            copy = on_error.enter_context(tempfile.TemporaryFile())
+            source.download(name, cast("BinaryIO", copy))
+            copy.seek(0)
+            on_error.pop_all()
+            return copy
     return cast("IO[bytes]", io.BufferedReader(RangeFile(source, name, source.stat(name).size), _BUFFER))
 
 

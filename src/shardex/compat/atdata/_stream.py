@@ -48,7 +48,8 @@ class SampleStream(Samples[T]):
             rows = rows.shuffle(seed, self._epoch)
             self._epoch += 1
         samples = samples_of(rows, self._steps)
-        return samples if self._batch_size is None else self._batches(samples, self._batch_size)
+        # A generator, so that this object, with its temporary copies of shards, is there until the end.
+        yield from samples if self._batch_size is None else self._batches(samples, self._batch_size)
 
     def _batches(self, samples: Iterator[Any], size: int) -> Iterator[Any]:
         kind: Any = SampleBatch.__class_getitem__(self._sample_type)  # type: ignore[attr-defined]
