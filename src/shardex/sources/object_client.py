@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from shardex.errors import ForkSafetyError, RemoteError, ShardexError
 from shardex.sources.byte_ranges import ByteRange
@@ -191,8 +191,8 @@ class ObjectClient:
 
         return await self._call(key, read)
 
-    async def download(self, key: str, pinned: Stat, out: BinaryIO) -> int:
-        """Request a whole file without a range, write it to an open file, and return its size."""
+    async def download(self, key: str, pinned: Stat, write: Callable[[Any], int]) -> int:
+        """Request a whole file without a range, write it piece by piece, and return its size."""
         import obstore
 
         def read() -> int:
@@ -200,7 +200,7 @@ class ObjectClient:
             store = _store(self._bucket, self.settings, retries=0, largest=pinned.size)
             answer = obstore.get(store, key)
             check_unchanged(_stat(answer.meta), pinned, key)
-            return sum(out.write(piece) for piece in answer.stream(min_chunk_size=_DOWNLOAD_PIECE))
+            return sum(map(write, answer.stream(min_chunk_size=_DOWNLOAD_PIECE)))
 
         return await self._call(key, read)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -108,18 +109,20 @@ class ObjectSource(Place):
         client = self._connect(path)
         if not self._is_web or not isinstance(client, ObjectClient):
             return super().download(path, out)
-        key, pinned = self._key(path), self._pinned(path)
+        key, pinned, target = self._key(path), self._pinned(path), _Attempts(out)
 
         async def once() -> None:
-            out.seek(0)
-            out.truncate()
-            found = await client.download(key, pinned, out)
+            found = await client.download(key, pinned, target.begin())
             self.traffic.bytes_read += found
             if found != pinned.size:
                 raise RetryableError(f"an answer of {found} bytes instead of {pinned.size}")
 
         where = self._redacted(path)
-        run_in_loop(run_with_retries(once, client, self.traffic, "download", where, pinned.size))
+        try:
+            run_in_loop(run_with_retries(once, client, self.traffic, "download", where, pinned.size))
+        finally:
+            target.end()
+        return None
 
     def paths(self, prefix: str = "") -> list[str]:
         """Return the paths of all files; a web server cannot list them."""
@@ -309,3 +312,30 @@ class ObjectSource(Place):
         client = self._connect(path)
         assert isinstance(client, ObjectClient), "a guarded web server is neither listed nor written"
         return client
+
+
+class _Attempts:
+    """A file that several attempts write, each from the beginning; threads of earlier ones can no longer write."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out, self._lock, self._number = out, threading.Lock(), 0
+
+    def begin(self) -> Callable[[Any], int]:
+        """Empty the file and return the function that writes to it."""
+        number = self.end()
+        self._out.seek(0)
+        self._out.truncate()
+
+        def write(piece: Any) -> int:
+            with self._lock:
+                if number != self._number:
+                    raise RetryableError("an attempt that is over")
+                return self._out.write(piece)
+
+        return write
+
+    def end(self) -> int:
+        """Let no earlier attempt write."""
+        with self._lock:
+            self._number += 1
+            return self._number
