@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import io
 import os
 import pickle
@@ -23,6 +24,8 @@ from PIL import ImageDraw
 from shardex.compat.stable_datasets import arrow_dataset
 from shardex.compat.stable_datasets.cache import read_shard, write_sharded_arrow_cache
 from shardex.compat.stable_datasets.dataset import StableDataset, StableDatasetDict
+from shardex.compat.stable_datasets.iterable import StableIterableDataset
+from shardex.compat.stable_datasets.samplers import ShardShuffleSampler
 from shardex.compat.stable_datasets.schema import (
     Array3D,
     Array4D,
@@ -452,25 +455,6 @@ def test_flattened_views_can_be_opened_again(tmp_path: Path) -> None:
     assert list(ds[2:4].flatten_indices().with_format("raw")) == list(ds[2:4].with_format("raw"))
 
 
-def test_temporary_caches_are_removed_with_the_process(tmp_path: Path) -> None:
-    code = """
-import pyarrow as pa
-from shardex.compat.stable_datasets.dataset import StableDataset
-from shardex.compat.stable_datasets.schema import DatasetInfo, Features, Value
-features = Features({"x": Value("int64")})
-ds = StableDataset(features, DatasetInfo(features), table=pa.table({"x": [1, 2, 3]}))
-print(ds.map(lambda row: {"x": row["x"] + 1})[2]["x"], len(ds[1:].flatten_indices()))
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.split() == ["4", "2"] and list(tmp_path.iterdir()) == []
-
-
 # -- other processes --------------------------------------------------------------------------------------------------
 
 
@@ -599,14 +583,14 @@ def test_threads_read_one_dataset(tmp_path: Path) -> None:
     ds = mixed(tmp_path / "c", 9).with_format("numpy")
 
     def read(seed: int) -> bool:
-        order = np.random.default_rng(seed).integers(0, 9, 200).tolist()
+        order = np.random.default_rng(seed).integers(0, 9, 50).tolist()
         return all(ds[k]["label"] == k and (ds[k]["vol"] == k).all() for k in order)
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(read, range(8)))
 
 
-def test_no_torch_is_needed(tmp_path: Path) -> None:
+def test_no_torch_is_needed_and_temporary_caches_are_removed(tmp_path: Path) -> None:
     """E3.11: torch was a dependency of the whole package."""
     code = """
 import sys
@@ -622,6 +606,48 @@ try:
     ds.with_format("torch")[0]
 except ImportError as error:
     print("torch" in str(error))
+print(ds.map(lambda row: {"x": row["x"] + 1})[2]["x"], len(ds[1:].flatten_indices()))
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["True", "True", "3", "True"]
+    place = {**os.environ, "TMPDIR": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", code], env=place, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True", "True", "3", "True", "3", "5"]
+    assert list(tmp_path.iterdir()) == [], "expected caches that are removed with their process"
+
+
+# -- signatures -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "signature"),
+    [
+        (StableDataset.iter_epoch, "(*, shuffle_shards=True, seed=None)"),
+        (StableDataset.shuffle, "(seed=42)"),
+        (StableDataset.filter, "(fn, *, batched=False, batch_size=1000)"),
+        (StableDataset.train_test_split, "(test_size=0.1, seed=42)"),
+        (
+            StableDataset.map,
+            "(fn, *, batched=False, batch_size=1000, with_indices=False, remove_columns=None, features=None, "
+            "cache_dir=None)",
+        ),
+        (StableDataset.set_video_decode, "(config=None, **kwargs)"),
+        (StableDataset.make_sampler, "(kind='shard_shuffle', **kwargs)"),
+        (StableDataset.as_iterable, "(*, shuffle=False, seed=0, buffer_size=10000, transform=None)"),
+        (StableDataset.flatten_indices, "(cache_dir=None)"),
+        (StableDataset.to_tensordict, "(columns=None)"),
+        (ShardShuffleSampler.__init__, "(dataset, *, seed=0, within_shard='random')"),
+        (
+            StableIterableDataset.__init__,
+            "(dataset, *, shuffle=False, seed=0, buffer_size=10000, transform=None)",
+        ),
+        (
+            StableDataset.__init__,
+            "(features, info, *, backend=None, shard_paths=None, shard_row_counts=None, shard_dir=None, table=None, "
+            "num_rows=None, max_open_shards=4)",
+        ),
+    ],
+    ids=lambda one: getattr(one, "__qualname__", ""),
+)
+def test_signatures_of_the_original(method: Any, signature: str) -> None:
+    found = inspect.signature(method)
+    plain = [one.replace(annotation=one.empty) for name, one in found.parameters.items() if name != "self"]
+    assert str(found.replace(parameters=plain, return_annotation=found.empty)) == signature

@@ -139,21 +139,14 @@ class RowWriter:
     ) -> Iterator[tuple[Row, Row]]:
         """Return each result of a function, and the row that is written of it."""
         first = 0
-        for stored in chunks:
-            given = [self._formatter.format_row(row) for row in stored]
-            numbers = list(range(first, first + len(given)))
-            first += len(given)
-            images = self._images(stored, given)
-            if batched:
-                arguments: tuple[Any, ...] = (
-                    (columns_of_rows(given), numbers) if with_indices else (columns_of_rows(given),)
-                )
-                results = _rows_of_columns(function(*arguments))
-            else:
-                pairs = zip(given, numbers, strict=True)
-                results = [_checked(function(row, n) if with_indices else function(row)) for row, n in pairs]
-            for result in results:
-                yield result, self._encodable({name: self._stored(value, images) for name, value in result.items()})
+        for chunk in chunks:
+            for stored in [chunk] if batched else [[row] for row in chunk]:
+                given = [self._formatter.format_row(row) for row in stored]
+                numbers = list(range(first, first + len(given)))
+                first += len(given)
+                images = self._images(stored, given)
+                for result in _results(function, given, numbers if with_indices else None, batched):
+                    yield result, self._encodable({name: self._stored(one, images) for name, one in result.items()})
 
     def _images(self, stored: list[Row], given: list[Row]) -> dict[int, tuple[str, Any]]:
         """Return column and stored bytes of the images that a function gets, by the identity of their objects."""
@@ -186,6 +179,15 @@ def _video_parts(ref: VideoRef) -> dict[str, Any]:
     if ref.mode == "bytes":
         return {"bytes": ref.bytes, "extension": ref.extension, "checksum": ref.checksum}
     return {"path": str(ref.path), "checksum": ref.checksum}
+
+
+def _results(function: Callable[..., Any], given: list[Row], numbers: list[int] | None, batched: bool) -> list[Row]:
+    """Return the results for a batch, or for one row."""
+    if batched:
+        columns = columns_of_rows(given)
+        return _rows_of_columns(function(columns) if numbers is None else function(columns, numbers))
+    (row,) = given
+    return [_checked(function(row) if numbers is None else function(row, numbers[0]))]
 
 
 def columns_of_rows(rows: SequenceOf[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -354,7 +354,8 @@ class StableDataset:
         """
         removed = {remove_columns} if isinstance(remove_columns, str) else {*(remove_columns or ())}
         writer = RowWriter(self._formatter)
-        rows = writer.mapped(self._stored_rows(_checked_size(batch_size)), fn, batched, with_indices)
+        size = _checked_size(batch_size)
+        rows = writer.mapped(self._stored_rows(size if batched else None), fn, batched, with_indices)
         first = list(islice(rows, _INFER_FROM))
         if features is None:
             found = inferred_features([result for result, _ in first], self._features) if first else self._features
@@ -374,21 +375,25 @@ class StableDataset:
         if self._data.order == Span(len(self._data.rows)):
             return self
         stored = get_formatter(None, self._features, False, self._cache_dir)
-        rows = RowWriter(stored).unchanged(self._stored_rows(1000))
+        rows = RowWriter(stored).unchanged(self._stored_rows())
         lineage = {"operation": "flatten_indices", "source_num_rows": len(self._data.rows)}
         return self._written(rows, self._features, cache_dir, 1000, lineage)
 
-    def _stored_rows(self, size: int) -> Iterator[list[Row]]:
-        """Return the stored values of all samples, `size` samples at a time."""
-        for begin in range(0, len(self), size):
-            yield self._data.read(np.arange(begin, min(begin + size, len(self)))).to_samples()
+    def _stored_rows(self, size: int | None = None) -> Iterator[list[Row]]:
+        """Return the stored values of all samples, `size` samples at a time, or as many as are read together."""
+        if size is None:
+            yield from (columns.to_samples() for columns in self._data.chunks())
+        else:
+            for begin in range(0, len(self), size):
+                yield self._data.read(np.arange(begin, min(begin + size, len(self)))).to_samples()
 
     def _written(
         self, rows: Iterator[Row], features: Features, folder: AnyPath | None, batch_size: int, lineage: dict[str, Any]
     ) -> Self:
         target = temporary_folder(f"shardex-{lineage['operation']}-") if folder is None else Path(folder)
         meta = write_sharded_arrow_cache(enumerate(rows), features, target, batch_size=batch_size, lineage=lineage)
-        written = type(self)(features, self._info, shard_paths=meta.shard_paths, shard_row_counts=meta.shard_row_counts)
+        counts = meta.shard_row_counts
+        written = StableDataset(features, self._info, shard_paths=meta.shard_paths, shard_row_counts=counts)
         kept = ("_data", "_features", "_schema", "_counts")
         return self._copy(**{name: getattr(written, name) for name in kept}, _cache_dir=target)
 
