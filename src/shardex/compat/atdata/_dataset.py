@@ -144,7 +144,8 @@ class Dataset(Generic[ST]):
         `where` is a comparison of `fields`, or a function of a DataFrame that returns a boolean for each row. It is
         about stored samples: `filter`, `map` and lenses of this dataset do not count.
         """
-        return query_shards(self.list_shards(), where)
+        addresses = getattr(self._source, "addresses", list)  # S3Source sets its keys there
+        return query_shards(addresses(self.list_shards()), where)
 
     def describe(self) -> dict[str, Any]:
         """Return the type, the fields, the shards and the metadata."""

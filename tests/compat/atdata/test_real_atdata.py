@@ -1,0 +1,181 @@
+"""The real atdata opens what we wrote, and we open what it wrote.
+
+It needs Python 3.12 or later, so it runs as another program on a Python that is looked for. Its packages are installed
+once, into ``build/atdata-VERSION``: only those that its import needs, in the versions below.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardex.compat.atdata import Dataset, DictSample, generate_cid, load_dataset, write_samples
+from shardex.compat.atdata.index._schema import _build_schema_record
+from shardex.compat.atdata.manifest import F, QueryExecutor, ShardManifest
+from tests.compat.atdata.samples_for_manifests import Shot, shots
+
+VERSION = "0.7.0b1"
+PACKAGES = f"""atdata=={VERSION} webdataset==1.0.2 braceexpand==0.1.7 PyYAML numpy>=2.3,<3 pandas>=2.3,<4
+python-dateutil six fastparquet cramjam fsspec packaging msgpack ormsgpack libipld>=3.3,<4 python-dotenv typer click
+typing_extensions annotated-doc shellingham""".split()
+PROGRAM = Path(__file__).with_name("real_atdata.py")
+BUILD = Path(__file__).parents[3] / "build"
+VALUES: list[Any] = [{}, {"b": 1, "a": [1.5, None, True, "é"], "aa": -(2**63)}, [2**64 - 1], "text"]
+
+
+def newer_pythons() -> Iterator[str]:
+    """Yield Pythons of version 3.12 or later on this machine."""
+    if sys.version_info >= (3, 12):
+        yield sys.executable
+    names = (f"python3.{minor}" for minor in range(12, 16))
+    yield from filter(None, map(shutil.which, names))
+    for path in sorted(Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python")):
+        if (found := re.match(r"3\.(\d+)\.", path.parents[1].name)) and int(found[1]) >= 12:
+            yield str(path)
+
+
+def works(python: str) -> bool:
+    """Return whether a Python runs and has pip: a shim of pyenv may have no version behind it."""
+    return subprocess.run([python, "-m", "pip", "--version"], check=False, capture_output=True).returncode == 0
+
+
+def installed(python: str) -> Path:
+    """Return the folder with the packages; they are installed at the first call, by one of several processes."""
+    version = subprocess.run(
+        [python, "-c", "import sys; print(*sys.version_info[:2], sep='.')"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    folder = BUILD / f"atdata-{VERSION}-python{version}"
+    BUILD.mkdir(exist_ok=True)
+    with open(BUILD / f"{folder.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            part = folder.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            options = ["--quiet", "--no-deps", "--only-binary=:all:", "--no-compile", "--disable-pip-version-check"]
+            done = subprocess.run(
+                [python, "-m", "pip", "install", *options, f"--target={part}", *PACKAGES],
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+            if done.returncode:
+                pytest.skip(f"atdata {VERSION} cannot be installed: {done.stderr.strip()[-300:]}")
+            # atdata imports s3fs for one name; the package would need a dozen others.
+            (part / "s3fs.py").write_text("class S3FileSystem: ...\n")
+            part.rename(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any]]:
+    """The folder that we wrote, the folder that atdata wrote, and what it saw in ours."""
+    python = next(filter(works, newer_pythons()), None)
+    if python is None:
+        pytest.skip("no Python 3.12 or later with pip, which atdata needs")
+    packages = installed(python)
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "real-atdata"  # for all workers
+    ours, theirs, answer = shared / "ours", shared / "theirs", shared / "answer.json"
+    shared.mkdir(exist_ok=True)
+    with open(shared / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not answer.exists():
+            answer.write_text(run_atdata(python, packages, ours, theirs))
+    return ours, theirs, json.loads(answer.read_text())
+
+
+def run_atdata(python: str, packages: Path, ours: Path, theirs: Path) -> str:
+    """Write samples, let atdata read them and write the same, and return what it printed."""
+    write_samples(shots(10), ours / "single.tar", manifest=True)
+    write_samples(shots(10), ours / "train.tar", maxcount=4, manifest=True)
+    environment = {**os.environ, "PYTHONPATH": str(packages), "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [python, PROGRAM, ours, theirs, json.dumps(VALUES)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()[-1]
+
+
+Real = tuple[Path, Path, dict[str, Any]]
+
+
+def seen(sample: Shot) -> dict[str, Any]:
+    image = [sample.image.dtype.str, sample.image.tolist()]
+    names = ("label", "n", "score", "tags", "flag", "secret")
+    return {"image": image, "blob": sample.blob.hex(), **{name: getattr(sample, name) for name in names}}
+
+
+def test_atdata_reads_our_shards(real: Real) -> None:
+    _, _, found = real
+    expected = [seen(one) for one in shots(10)]
+    assert found["single"] == found["sharded"] == expected
+    assert found["shuffled"] == found["as_type"] == list(range(10))
+    assert found["fields"] == list(shots(1)[0].to_dict())
+    assert found["batches"] == [[4, ["a", "b"] * 2], [4, ["a", "b"] * 2], [2, ["a", "b"]]]
+
+
+def test_atdata_packs_the_same_bytes(real: Real) -> None:
+    assert real[2]["packed"] == shots(1)[0].packed.hex()
+
+
+def test_atdata_reads_our_manifests(real: Real) -> None:
+    ours, _, found = real
+    counts = {"single": [10, 9], "train-000000": [4, 3], "train-000001": [4, 7], "train-000002": [2, 9]}
+    assert found["counts"] == counts
+    assert found["tags"] == [one.tags for one in shots(10)] * 2
+    our_query = QueryExecutor.from_directory(ours).query((F.n >= 6) & (F.label == "b"))
+    assert found["query"] == [[one.shard, one.key] for one in our_query]
+    assert len(found["query"]) == 4
+    assert found["keys"] == [5]
+
+
+def test_we_read_shards_of_atdata(real: Real) -> None:
+    _, theirs, _ = real
+    for name in ("single.tar", "train-{000000..000002}.tar"):
+        ds = Dataset[Shot](str(theirs / name))
+        assert list(ds) == shots(10)
+        assert [len(batch) for batch in ds.ordered(batch_size=4)] == [4, 4, 2]
+    untyped = load_dataset(str(theirs / "train-*.tar"), split="train")
+    assert [one.n for one in untyped] == list(range(10))
+    assert type(untyped.head(1)[0]) is DictSample
+
+
+def test_we_read_manifests_of_atdata(real: Real) -> None:
+    _, theirs, _ = real
+    ds = Dataset[Shot](str(theirs / "single.tar"))
+    found = ds.query((ds.fields.score > 2) & (ds.fields.flag == False))  # noqa: E712
+    assert [ds.get(one.key).n for one in found] == [5, 7, 9]
+    manifest = ShardManifest.from_files(theirs / "single.manifest.json", theirs / "single.manifest.parquet")
+    assert manifest.num_samples == 10
+    assert list(manifest.samples["tags"]) == [one.tags for one in shots(10)]
+    ours = ShardManifest.from_files(real[0] / "single.manifest.json", real[0] / "single.manifest.parquet")
+    assert ours.aggregates == manifest.aggregates
+    assert list(ours.samples.columns) == list(manifest.samples.columns)
+    for name in ("label", "n", "score", "flag", "__size__"):
+        assert ours.samples[name].equals(manifest.samples[name].astype(ours.samples[name].dtype)), name
+
+
+def test_wrong_manifests_of_atdata_are_read_as_they_are(real: Real) -> None:
+    """B3.1: what atdata wrote of several shards says that the last is empty."""
+    found = QueryExecutor.from_directory(real[1] / "wrong")
+    assert len(found.query(F.n >= 0)) == 8
+
+
+def test_identifiers_and_records_are_the_same(real: Real) -> None:
+    assert real[2]["cids"] == [generate_cid(one) for one in VALUES]
+    ours = _build_schema_record(Shot, version="1.0.0")
+    assert {**real[2]["record"], "createdAt": None} == {**ours, "createdAt": None}
