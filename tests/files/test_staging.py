@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from shardex.errors import AlreadyExistsError, ArgumentError, SourceError
-from shardex.files import MODES, Stage, check_mode
+from shardex.files import MODES, Stage, check_mode, visible_paths
 from shardex.files.staging import upload
 from shardex.sources import LocalSource
 from shardex.sources.memory import MemorySource
@@ -117,6 +117,43 @@ def test_failed_replacement_is_undone(target: Path, monkeypatch: pytest.MonkeyPa
         stage.publish()
     stage.discard()
     assert content(target) == {"s-0": "old", "s-1": "old"}
+
+
+KILLED_WHILE_REPLACING = """
+import os, sys
+from shardex.files import Stage
+def counted(real, left):
+    def call(*arguments, **options):
+        left.append(None)
+        return os._exit(9) if len(left) > step else real(*arguments, **options)
+    return call
+for step, target in enumerate(sys.argv[1:]):
+    if not (child := os.fork()):
+        stage = Stage(target, "append", replaces=r"s-\\d+")
+        for name in ("s-0", "s-1", "s-2"):
+            stage.place.put(name, b"new")
+        calls = []
+        os.link, os.rename = counted(os.link, calls), counted(os.rename, calls)
+        stage.publish()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_killed_while_replacing_leaves_no_mixture(tmp_path: Path) -> None:
+    targets = [tmp_path / str(step) for step in range(12)]
+    for target in targets:
+        publish(target, "create", {"s-0": "old", "s-1": "old"})
+    command = [sys.executable, "-c", KILLED_WHILE_REPLACING, *map(str, targets)]
+    codes = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    seen = []
+    for target in targets:
+        visible = [name for name in visible_paths(LocalSource(str(target))) if "/" not in name]
+        seen.append({name: (target / name).read_text() for name in visible})
+    assert all(len(set(one.values())) <= 1 for one in seen)
+    assert (codes[0], seen[0]) == ("9", {"s-0": "old", "s-1": "old"})
+    assert (codes[-1], seen[-1]) == ("0", {"s-0": "new", "s-1": "new", "s-2": "new"})
+    assert codes.count("9") > 5
 
 
 def _full() -> None:

@@ -252,7 +252,7 @@ class Stage:
             self._replace(files, replaced)
 
     def _replace(self, files: Sequence[str], replaced: Sequence[str]) -> None:
-        """Link files in place of others; readers see the old ones, none or the new ones, but never some of both."""
+        """Link files in place of others; readers, also after a crash, never see some of both."""
         old = os.path.join(self._folder, ".replaced")
         os.mkdir(old)
         try:

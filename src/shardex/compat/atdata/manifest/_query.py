@@ -83,5 +83,6 @@ def _matches(manifest: ShardManifest, where: Callable[[Any], Any]) -> Iterator[S
     found = np.asarray(where(samples))
     if found.shape != (len(samples),):
         raise QueryError(f"expected a boolean for each of {len(samples)} rows, got an array of shape {found.shape}")
-    for row in np.flatnonzero(found.astype(bool)).tolist():
-        yield SampleLocation(manifest.shard_id, samples[KEY].iat[row], int(samples[OFFSET].iat[row]))
+    matching = samples[found.astype(bool)]
+    for key, offset in zip(matching[KEY].tolist(), matching[OFFSET].tolist(), strict=True):
+        yield SampleLocation(manifest.shard_id, key, int(offset))
