@@ -93,7 +93,7 @@ def test_server_that_declares_terabytes_costs_no_memory(
         list(sx.open(f"{web.url('huge')}/{name.name}", access=access, format=format))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < 256 << 20
+    assert most < 256 << 20 and web.asked.total() < 50
 
 
 def test_size_that_no_file_can_have_is_refused(web: FaultyServer) -> None:

@@ -47,6 +47,8 @@ _PROBE_BYTES, _REMOTE_PROBE_BYTES = 64 << 20, 4 << 20
 """Bytes of nested columns that are decoded at most to find out where they have nulls."""
 _EXTENSIONS = (".parquet", ".pq")
 _OWNED = r".*\.(parquet|pq)"
+_MAGIC = (b"PAR1", b"PARE")
+"""The end of a Parquet file: plain, or with an encrypted footer."""
 
 
 def recognise(files: Files) -> int:
@@ -137,8 +139,10 @@ class _Groups:
         self._open.pop(number, None)
 
     def _footer_size(self, number: int) -> int:
+        """Return the size that the end of a file says; that of another file is no size, and up to 4 GiB."""
         size = self._data.open(number).size
-        return 8 + int.from_bytes(self._data.slice(number, max(0, size - 8), size)[:4].tobytes(), "little")
+        tail = self._data.slice(number, max(0, size - 8), size).tobytes()
+        return 8 + int.from_bytes(tail[:4], "little") if tail[4:] in _MAGIC else 0
 
     def _reader(self, number: int) -> pq.ParquetFile:
         if (reader := self._open.get(number)) is None:
