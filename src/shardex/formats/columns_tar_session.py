@@ -23,7 +23,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from shardex.errors import ArgumentError, ClosedError, FormatError, SchemaError, SourceError, storage_errors
+from shardex.errors import (
+    ArgumentError,
+    ClosedError,
+    FormatError,
+    SchemaError,
+    SourceError,
+    UnsafeError,
+    storage_errors,
+)
 from shardex.formats.columns_tar_lookup import ColumnsLookup
 from shardex.formats.columns_tar_table import (
     COUNTER,
@@ -37,10 +45,11 @@ from shardex.formats.columns_tar_table import (
     schema_sql,
     stored_folder,
 )
-from shardex.formats.growing_tar import GrowingTar
+from shardex.formats.growing_tar import GrowingTar, lock_file
 from shardex.sources import make_folder, sync_folder
 
 _TAR = re.compile(r"shard_(\d+)\.tar")
+_DRAFT = re.compile(r"\.shard_\d+\.tar\.[0-9a-f]+\.tmp")
 _SECONDS = 0.5
 """Longest time between two commits while samples are added."""
 
@@ -81,7 +90,7 @@ class ColumnsSession:
         self.table.before_commit = lambda: _sync(tars)
 
     def _prepare_table(self) -> None:
-        for setting in ("journal_mode = WAL", "synchronous = NORMAL", "cache_size = -64000", "temp_store = MEMORY"):
+        for setting in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -64000", "temp_store = MEMORY"):
             self.table.execute(f"PRAGMA {setting}")
         self.table.executescript(f"BEGIN IMMEDIATE;{schema_sql([])}COMMIT;")
         with self.lock:
@@ -94,6 +103,8 @@ class ColumnsSession:
                         "UPDATE fields SET base_dir = ? WHERE name = ? AND base_dir IS NOT ?", (place, name, place)
                     )
             self.table.commit()
+        for folder in self._folders.values():
+            _remove_abandoned(os.path.join(self.root, folder))
 
     # -- transactions ---------------------------------------------------------------------------------------------
 
@@ -290,7 +301,7 @@ class ColumnsSession:
         number = max(self._last_on_disk(folder), self._last_in_table(field))
         try:
             return self._open(field, folder, max(0, number))
-        except FormatError:
+        except (FormatError, UnsafeError):
             return self._open(field, folder, number + 1)
 
     def _last_on_disk(self, folder: str) -> int:
@@ -375,7 +386,7 @@ class NewShard:
         folder, name = os.path.split(path)
         with storage_errors(folder, "create"):
             make_folder(folder)
-        self._tar = GrowingTar(os.path.join(folder, f".{name}.{secrets.token_hex(6)}.tmp"))
+        self._tar = _new_draft(os.path.join(folder, f".{name}."))
         self._places: dict[str, int] = {}
         self._discard: Callable[[], Any] = weakref.finalize(self, _discard, self._tar)
         self._published = False
@@ -393,6 +404,24 @@ class NewShard:
             self.session.publish(self.field, self.number, self._tar, self._places)
             self._published = True
             self._discard()
+
+
+def _new_draft(prefix: str) -> GrowingTar:
+    """Return a new tar, which other sessions do not take for an abandoned one because it is locked."""
+    while True:
+        tar = GrowingTar(f"{prefix}{secrets.token_hex(6)}.tmp")
+        if tar.lock() and os.path.exists(tar.path):  # another session may have removed it before it was locked
+            return tar
+        tar.close()
+
+
+def _remove_abandoned(folder: str) -> None:
+    """Remove the tars that killed writers have not published: those that are not locked."""
+    with suppress(OSError):
+        for path in [os.path.join(folder, name) for name in os.listdir(folder) if _DRAFT.fullmatch(name)]:
+            with suppress(FileNotFoundError), open(path, "rb") as file:
+                if lock_file(file.fileno()):
+                    os.unlink(path)
 
 
 def _discard(tar: GrowingTar) -> None:

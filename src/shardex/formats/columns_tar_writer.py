@@ -25,7 +25,7 @@ from shardex.formats.tar_blocks import header, padding, tar_series
 from shardex.schema import NPY, Array, Feature, Features, Json, Optional, Struct, Text, unwrap_optional
 
 _OPTIONAL_FIELDS = ("id", "metadata")
-OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/shard_\d+\.tar"
+OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/(shard_\d+\.tar|\.shard_\d+\.tar\.[0-9a-f]+\.tmp)"
 
 
 class ColumnsWriter(SampleWriter):

@@ -6,6 +6,7 @@ with the blocks of zeros that it must end with. `TarMembers` finds members of su
 
 from __future__ import annotations
 
+import fcntl
 import os
 from contextlib import suppress
 
@@ -18,6 +19,17 @@ from shardex.sources import sync_folder
 
 _KEYS = np.dtype(np.uint64)
 _PIECE = 1 << 20
+
+
+def lock_file(descriptor: int) -> bool | None:
+    """Lock an open file: True if that succeeds, False if it is locked already, None if the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 class FileBytes:
@@ -118,6 +130,10 @@ class GrowingTar:
         while view:
             written = os.pwrite(self._descriptor, view, at)
             view, at = view[written:], at + written
+
+    def lock(self) -> bool:
+        """Lock the file until it is closed; return False if another process has done so. Without locks return True."""
+        return lock_file(self._descriptor) is not False
 
     def sync(self) -> None:
         """Make what was appended durable."""

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import pickle
 import shutil
 import sqlite3
@@ -250,13 +249,3 @@ def test_writer_and_reader_at_the_same_time(root: Path) -> None:
         assert reader.list_fields() == ["late", "x", "y"]
         assert reader.get_sample(number(1))[0]["late"].tolist() == [19]
         assert reader.shard_counts("late") == {0: 4, 1: 4, 2: 2}
-
-
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_read_only_folder(root: Path) -> None:
-    root.chmod(0o500)
-    try:
-        with ShardedDatasetReader(root) as reader:
-            assert reader.get_sample(number(2))[0]["x"][0] == 1
-    finally:
-        root.chmod(0o700)
