@@ -107,7 +107,6 @@ class ColumnsLookup:
         """The process whose connection it is; None if it was closed before a fork."""
         self._tars = TarReader() if keep_tars else TarReader(1, 1)
         self._folders: dict[str, str] = {}
-        self._version = -1
         self._closed = False
         if self._own:
             _LOOKUPS.add(self)
@@ -117,7 +116,6 @@ class ColumnsLookup:
             if self._process is not None:
                 _INHERITED.append(self._table)
             self._table, self._process, self._lent = connect(self.root), os.getpid(), False
-            self._version = -1
         return self._table
 
     @property
@@ -150,48 +148,52 @@ class ColumnsLookup:
         if self._closed:
             raise ClosedError(f"{self.root}: expected an open dataset, it was closed")
 
-    def folders(self) -> dict[str, str]:
-        """Return the fields, and the folder of each of them."""
-        with self.lock:
-            self.check_open()
-            table = self._connection()
-            (version,) = table.execute("PRAGMA data_version").fetchone()  # changes with commits of others
-            if version != self._version or not self._own:
-                self._folders = field_folders(table)
-                self._version = version
-            return self._folders
-
     def samples(self, ids: Sequence[str], fields: Sequence[str] | None = None) -> list[StoredSample]:
         """Return these samples with some of their fields, by default all; arrays that a sample lacks are left out."""
         with self.lock:
-            folders = self.folders()
-            for name in fields or ():
-                if name not in folders:
-                    raise unknown_field(name, folders)
-            names = list(folders if fields is None else dict.fromkeys(fields))
-            rows = self._rows(ids, names)
-            return [self._sample(row, names, folders) for row in rows]
+            self.check_open()
+            if not self._folders.keys() >= {*(fields or ())}:
+                self._folders = field_folders(self._connection())
+            while True:
+                names = self._names(fields)
+                found, count = self._rows(ids, names)
+                if count == len(self._folders):
+                    break
+                self._folders = field_folders(self._connection())  # a writer has added some
+            for name in ids:
+                if str(name) not in found:
+                    raise UnknownKeyError(
+                        f"{os.path.join(self.root, TABLE)}: expected the id of a sample, got {name!r}"
+                    )
+            return [self._sample(found[str(name)], names) for name in ids]
 
-    def _rows(self, ids: Sequence[str], names: list[str]) -> list[tuple[Any, ...]]:
+    def _names(self, fields: Sequence[str] | None) -> list[str]:
+        for name in fields or ():
+            if name not in self._folders:
+                raise unknown_field(name, self._folders)
+        return list(self._folders if fields is None else dict.fromkeys(fields))
+
+    def _rows(self, ids: Sequence[str], names: list[str]) -> tuple[dict[str, tuple[Any, ...]], int]:
+        """Return id, metadata and places of these fields for each id that is there, and the number of all fields."""
         places = "".join(f", {quoted(name, 'offset')}, {quoted(name, 'shard')}" for name in names)
         found: dict[str, tuple[Any, ...]] = {}
+        count = len(self._folders)
         for begin in range(0, len(ids), _IDS_PER_QUERY):
             some = ids[begin : begin + _IDS_PER_QUERY]
             marks = ",".join("?" * len(some))
-            query = f"SELECT id, meta_json{places} FROM samples WHERE id IN ({marks})"
-            found.update((str(row[0]), tuple(row)) for row in self._connection().execute(query, some))
-        for name in ids:
-            if str(name) not in found:
-                raise UnknownKeyError(f"{os.path.join(self.root, TABLE)}: expected the id of a sample, got {name!r}")
-        return [found[str(name)] for name in ids]
+            what = f"(SELECT COUNT(*) FROM fields), id, meta_json{places}"
+            for row in self._connection().execute(f"SELECT {what} FROM samples WHERE id IN ({marks})", some):
+                count, name, *_ = row
+                found[str(name)] = tuple(row)
+        return found, count
 
-    def _sample(self, row: tuple[Any, ...], names: list[str], folders: dict[str, str]) -> StoredSample:
+    def _sample(self, row: tuple[Any, ...], names: list[str]) -> StoredSample:
+        _, sample, metadata, *places = row
         arrays: dict[str, bytes] = {}
-        for number, name in enumerate(names):
-            offset, shard = row[2 + 2 * number], row[3 + 2 * number]
+        for name, offset, shard in zip(names, places[::2], places[1::2], strict=True):
             if offset is not None:
-                arrays[name] = self._array(row[0], name, local_tar(self.root, folders[name], shard))
-        return StoredSample(arrays, row[1])
+                arrays[name] = self._array(sample, name, local_tar(self.root, self._folders[name], shard))
+        return StoredSample(arrays, metadata)
 
     def _array(self, sample: str, field: str, path: str) -> bytes:
         try:
