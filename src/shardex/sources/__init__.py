@@ -27,6 +27,7 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 - `deflate_bits`: starts zlib inside a byte
 - `plain_copies`: decompressed copies in the cache folder
 - `file_lock`: a lock between processes
+- `download`: copies remote files to the disk
 - `zip_members`: files in zip archives
 - `byte_ranges`: merges ranges, divides them into pages, decides when to download a whole file
 """
@@ -46,6 +47,7 @@ from shardex.sources.credentials import (
     strip_credentials,
 )
 from shardex.sources.decompressed_source import DecompressedSource, Packed
+from shardex.sources.download import download_file
 from shardex.sources.file_lock import LockedFile, locked_file
 from shardex.sources.io_threads import fetches_started
 from shardex.sources.local import LocalSource, link_or_rename, make_folder, sync_folder
@@ -74,6 +76,7 @@ __all__ = [
     "block_checksums",
     "check_path",
     "child_of",
+    "download_file",
     "export_credentials",
     "fetches_started",
     "has_credentials",
