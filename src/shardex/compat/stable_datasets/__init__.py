@@ -1,5 +1,10 @@
-"""The names of stable_datasets, over the core of shardex."""
+"""The names of stable_datasets, over the core of shardex.
+
+The modules of the original are here except its 79 ready-made datasets (`images`, `timeseries`, `video`), which are
+downloads of public data: derive them from `BaseDatasetBuilder` as the original does.
+"""
 
 from shardex.compat.stable_datasets.dataset import StableDataset, StableDatasetDict
+from shardex.compat.stable_datasets.utils import BaseDatasetBuilder
 
-__all__ = ["StableDataset", "StableDatasetDict"]
+__all__ = ["BaseDatasetBuilder", "StableDataset", "StableDatasetDict"]

@@ -11,7 +11,7 @@ import hashlib
 import math
 import os
 import shutil
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,9 @@ import msgspec
 import pyarrow as pa
 
 from shardex import schema as core
+from shardex.compat.stable_datasets.backends.arrow_shards import ArrowBackend
+from shardex.compat.stable_datasets.backends.lance_rows import LanceBackend
+from shardex.compat.stable_datasets.backends.lance_video_frames import LanceVideoFramesBackend
 from shardex.compat.stable_datasets.features.base import FeatureType
 from shardex.compat.stable_datasets.features.image import Image
 from shardex.compat.stable_datasets.features.video import ASSETS, Video
@@ -45,6 +48,10 @@ _METADATA = "_metadata.json"
 _ARROW, _SHARDS = "arrow", "arrow-shards"
 _CORE_KEY = b"shardex"
 """Where the metadata of an Arrow schema has the features of shardex."""
+_LANCE: dict[str, Callable[..., object]] = {
+    "lance-rows": LanceBackend,
+    "lance-video-frames": LanceVideoFramesBackend,
+}
 T = TypeVar("T")
 _INSTEAD_OF_LANCE = (
     "shardex reads and writes Arrow caches only: use write_sharded_arrow_cache (storage_format='arrow'), which is read "
@@ -81,7 +88,12 @@ def _encode(value: Any, feature: Any, name: str, cache_dir: Any) -> Any:
     try:
         return known.encode(value, cache_dir=None if cache_dir is None else Path(cache_dir))
     except SchemaError as error:
-        raise core.located(error, f"field {name}") from None
+        raise _located(error, f"field {name}") from None
+
+
+def _located(error: SchemaError, place: str) -> SchemaError:
+    """Return the error with the place in its message, and its type: users catch `KeyError` for an unknown class."""
+    return type(error)(str(core.located(error, place)))
 
 
 def cache_fingerprint(
@@ -137,6 +149,10 @@ class _Kind(msgspec.Struct):
     format: str = _ARROW
     layout: str = _SHARDS
     cache_format_version: int = _FORMAT_VERSION
+
+
+class _Lineage(msgspec.Struct):
+    lineage: dict[str, Any] | None = None
 
 
 def _load_metadata(cache_dir: str | os.PathLike[str]) -> tuple[bytes, str]:
@@ -238,9 +254,47 @@ def detect_cache_layout(cache_dir: str | os.PathLike[str]) -> str:
     return _decode_metadata(*_kind_of(cache_dir)).layout
 
 
+def read_lineage(cache_dir: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a cache was made of, as its writer has noted it; empty if it has not."""
+    data, path = _load_metadata(cache_dir)
+    return _decode_metadata(data, _Lineage, path).lineage or {}
+
+
 def _kind_of(cache_dir: str | os.PathLike[str]) -> tuple[bytes, type[_Kind], str]:
     data, path = _load_metadata(cache_dir)
     return data, _Kind, path
+
+
+@dataclass(slots=True, kw_only=True)
+class CacheOpenResult:
+    """An open cache: where its rows come from, and what its metadata says."""
+
+    backend: Any
+    num_rows: int
+    layout: str
+    metadata: Any
+
+
+def open_cache(
+    cache_dir: str | os.PathLike[str], features: Mapping[str, Any], *, backend_kwargs: Mapping[str, Any] | None = None
+) -> CacheOpenResult:
+    """Open a cache with these columns; `backend_kwargs` are for Lance, which is not read here.
+
+    :raises FileNotFoundError: if there is no cache
+    :raises ValueError: if it has other columns, is damaged, or has an unknown layout
+    """
+    layout = detect_cache_layout(cache_dir)
+    if layout in _LANCE:
+        _LANCE[layout](uri=cache_dir, **(backend_kwargs or {}))
+    if layout != _SHARDS:
+        raise FormatError(f"{cache_dir}: expected the layout {_SHARDS!r}, got {layout!r}")
+    meta = validate_sharded_cache(cache_dir, features)
+    backend = ArrowBackend(
+        shard_paths=meta.shard_paths,
+        shard_row_counts=meta.shard_row_counts,
+        schema=Features(features).to_arrow_schema(),
+    )
+    return CacheOpenResult(backend=backend, num_rows=meta.num_rows, layout=layout, metadata=meta)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------
@@ -359,7 +413,7 @@ def _row(example: Mapping[str, Any], features: Features, folder: str, number: in
     try:
         return {name: _encode(example[name], feature, name, folder) for name, feature in features.items()}
     except SchemaError as error:
-        raise core.located(error, f"sample {number}") from None
+        raise _located(error, f"sample {number}") from None
 
 
 # -- Lance ------------------------------------------------------------------------------------------------------

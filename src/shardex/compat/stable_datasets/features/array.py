@@ -18,6 +18,8 @@ class _FixedShapeArray(FeatureType):
     """Base class of arrays of a fixed shape."""
 
     _ndim: ClassVar[int]
+    shape: tuple[int, ...]
+    dtype: str
 
     def __init__(self, shape: tuple[int, ...], dtype: str = "uint8") -> None:
         self._array = core.Array(dtype, shape)

@@ -97,6 +97,8 @@ class Value(FeatureType):
     (Value('int32'), 'string')
     """
 
+    dtype: str
+
     def __init__(self, dtype: str) -> None:
         if dtype not in _TYPES:
             raise SchemaError(f"expected one of the dtypes {', '.join(_TYPES)}, got {dtype!r}")
@@ -130,11 +132,14 @@ class ClassLabel(FeatureType):
     (1, 'cat', 2)
     """
 
+    names: list[str]
+    num_classes: int
+
     def __init__(self, names: SequenceOf[str] | None = None, num_classes: int | None = None) -> None:
         if names is not None:
             num_classes = None
-        self.names: list[str] = list(core.ClassLabel(names, num_classes).names)
-        self.num_classes: int = len(self.names)
+        self.names = list(core.ClassLabel(names, num_classes).names)
+        self.num_classes = len(self.names)
 
     @property
     def core(self) -> core.Feature:
@@ -181,6 +186,8 @@ class Sequence(FeatureType):
     >>> Sequence(Sequence(Value("float32"))).format([[1, 2]], format_type="numpy").shape
     (1, 2)
     """
+
+    feature: FeatureType
 
     def __init__(self, feature: FeatureType) -> None:
         if not isinstance(feature, FeatureType):

@@ -25,6 +25,8 @@ class Image(FeatureType):
     (b'\\x89PNG', (6, 4), (4, 6, 3))
     """
 
+    encode_format: str
+
     def __init__(self, encode_format: str = "PNG") -> None:
         self.encode_format = encode_format
         self.core  # noqa: B018 - refuses a format that is not known

@@ -125,6 +125,9 @@ class Video(FeatureType):
     (Video(storage='path'), Video(storage='bytes', allowed_extensions=('.mp4',)))
     """
 
+    storage: str
+    allowed_extensions: tuple[str, ...]
+
     def __init__(self, storage: str = "path", allowed_extensions: tuple[str, ...] = _EXTENSIONS) -> None:
         if storage not in _STORAGES:
             raise SchemaError(f"expected storage to be one of {', '.join(_STORAGES)}, got {storage!r}")
