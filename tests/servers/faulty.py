@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.data = self.server.files.get(name, b"")
         self.begin, self.end = self._range()
         self.body = self.data[self.begin : self.end]
-        heads = {"nohead", "unknownhead", "redirect", "denied", "head-error", "huge"}
+        heads = {"nohead", "unknownhead", "chunked", "redirect", "denied", "head-error", "huge"}
         over = match[2] and self.server.asked[place] > int(match[2])
         how: Callable[[], None] = getattr(self, "mode_" + match[1].replace("-", "_"), self.mode_ok)
         if over or (self.command == "HEAD" and match[1] not in heads):
@@ -192,6 +192,14 @@ class _Handler(BaseHTTPRequestHandler):
     def mode_whole(self) -> None:
         """Answers 200 with the whole file."""
         self._send(200, self.data)
+
+    def mode_chunked(self) -> None:
+        """Sends neither the size nor ranges of a file, as servers of archives made on request do."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(self.data), self.data))
 
     def mode_changed(self) -> None:
         """Sends another file than the HEAD request was about."""

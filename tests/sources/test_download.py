@@ -27,7 +27,7 @@ def server(web: FaultyServer) -> FaultyServer:
     return web
 
 
-@pytest.mark.parametrize("mode", ["ok", "nohead", "untagged", "whole"])
+@pytest.mark.parametrize("mode", ["ok", "nohead", "untagged", "whole", "chunked"])
 def test_download(server: FaultyServer, tmp_path: Path, mode: str) -> None:
     steps: list[tuple[int, int]] = []
     url = f"{server.url(mode)}/a.bin"

@@ -2,7 +2,8 @@
 
 The bytes are read by ranges, as all remote files are: checked against the first stat of the file, and retried. They are
 appended to a temporary file whose name is made of the URL, the size and the tag of the remote file, so that bytes of
-two versions are never mixed. Web servers that send no size or no ranges are read by one plain request.
+two versions are never mixed. A web server that knows no ranges is asked for the whole file; so is one that sends no
+size, by a plain request, which then is all that can be done.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import BinaryIO
 from urllib.parse import unquote
 
 from shardex.errors import (
     AddressError,
     ArgumentError,
     ChecksumError,
+    RemoteChangedError,
     RemoteError,
     RemoteReadError,
     ShardexError,
@@ -91,12 +94,7 @@ def _parsed(checksum: str) -> tuple[str, str]:
 
 
 def _download(url: str, target: str, wanted: tuple[str, str] | None, advance: Advance | None) -> None:
-    try:
-        part = _by_ranges(url, target, advance)
-    except (RemoteError, AddressError):
-        if not url.lower().startswith(("http://", "https://")):
-            raise
-        part = _by_one_request(url, target, advance)
+    part = _fetch(url, target, advance or _ignore)
     if wanted is not None:
         _check(part, wanted, url)
     with storage_errors(target, "write"):
@@ -108,30 +106,50 @@ def _download(url: str, target: str, wanted: tuple[str, str] | None, advance: Ad
             os.unlink(left)
 
 
-def _by_ranges(url: str, target: str, advance: Advance | None) -> str:
-    """Append what is missing to the temporary file of this version of the remote file; return its path."""
-    folder, name = parent_of(url)
-    source: Source = place_of(folder)
-    if url.lower().startswith("http"):
-        name = unquote(name)
-    stat = source.stat(name)
+def _ignore(done: int, size: int) -> None:
+    pass
+
+
+def _fetch(url: str, target: str, advance: Advance) -> str:
+    """Download a file to a temporary one, whose path is returned."""
+    is_web = url.lower().startswith(("http://", "https://"))
+    try:
+        folder, name = parent_of(url)
+        source: Source = place_of(folder)
+        stat = source.stat(name := unquote(name) if is_web else name)
+    except (RemoteError, AddressError):
+        if not is_web:
+            raise
+        return _by_one_request(url, target, advance)
     identity = hashlib.sha256(f"{url} {stat.size} {stat.tag}".encode()).hexdigest()[:12]
     part = f"{target}.{identity}.tmp"
     with storage_errors(part, "write"), open(part, "ab") as file:
-        at = file.tell()
-        if at > stat.size:
-            file.truncate(at := 0)
-        while at < stat.size:
-            data = source.read(name, [ByteRange(at, min(_AT_ONCE, stat.size - at))])[0]
-            file.write(data)
-            file.flush()
-            at += len(data)
-            if advance is not None:
-                advance(at, stat.size)
+        try:
+            _append(file, source, name, stat.size, advance)
+        except RemoteChangedError:
+            raise
+        except RemoteError:
+            if not is_web:
+                raise
+            source.download(name, file)
+            advance(stat.size, stat.size)
     return part
 
 
-def _by_one_request(url: str, target: str, advance: Advance | None) -> str:
+def _append(file: BinaryIO, source: Source, name: str, size: int, advance: Advance) -> None:
+    """Append what is missing of a file of this size."""
+    at = file.tell()
+    if at > size:
+        file.truncate(at := 0)
+    while at < size:
+        data = source.read(name, [ByteRange(at, min(_AT_ONCE, size - at))])[0]
+        file.write(data)
+        file.flush()
+        at += len(data)
+        advance(at, size)
+
+
+def _by_one_request(url: str, target: str, advance: Advance) -> str:
     """Write the answer to one plain request to a new temporary file; return its path."""
     import urllib.error  # slow to import, and seldom needed
     import urllib.request
@@ -150,8 +168,7 @@ def _by_one_request(url: str, target: str, advance: Advance | None) -> str:
         raise RemoteReadError(f"{shown}: expected a file, got none: {error}") from None
     if expected not in (-1, got):
         raise RemoteReadError(f"{shown}: expected {expected} bytes, got {got}")
-    if advance is not None:
-        advance(got, got)
+    advance(got, got)
     return part
 
 
