@@ -22,8 +22,6 @@ from shardex.compat.stable_datasets.schema import (
 from shardex.media import encode_video
 from tests.compat.stable_datasets.caches import cache
 
-FEATURES = Features({"video": Video("bytes"), "label": Value("int64")})
-
 
 def frames(count: int, seed: int = 0) -> NDArray[np.uint8]:
     """Frames that show their number, and the seed in the last channel."""
@@ -138,6 +136,13 @@ def test_files_next_to_the_shards_and_new_caches(tmp_path: Path) -> None:
     assert [(int(row["video"][0, 0, 0, 2]), row["label"]) for row in mapped] == [(0, 1), (1, 2), (2, 3)]
     again = StableDataset(features, DatasetInfo(features), shard_dir=tmp_path / "mapped")
     assert again[0]["video"].path.parent == tmp_path / "mapped" / "_assets" / "video"
+
+
+def test_options_follow_their_column(ds: StableDataset) -> None:
+    view = plain(ds[:2], 2)
+    assert numbers(view.rename_column("video", "clip")[0]["clip"]) == [0, 39]
+    assert view.remove_columns("video")[1] == {"label": 1}
+    assert view.map(lambda row: {"n": row["label"]})[1] == {"n": 1}
 
 
 def test_all_splits_at_once(ds: StableDataset) -> None:

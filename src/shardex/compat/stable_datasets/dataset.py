@@ -10,6 +10,7 @@ import importlib
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self, SupportsIndex, overload
@@ -106,6 +107,8 @@ class StableDataset:
         self._cache_dir = None if folder is None else Path(folder)
 
     def _prepare(self) -> None:
+        if self._video is not None and not isinstance(self._features.get(self._video.column), Video):
+            self._video = None  # its column was removed
         self._formatter = get_formatter(self._format_type, self._features, self._decode_images, self._cache_dir)
 
     def _copy(self, **changes: Any) -> Self:
@@ -201,12 +204,15 @@ class StableDataset:
         return chain.from_iterable(self._in_order(order_of(run)) for run in runs)
 
     def _in_order(self, order: Order) -> Iterator[Any]:
-        first = 0
+        first, size = 0, _AT_ONCE if self._video is not None and self._video.decode_fn_batched is not None else 1
         for columns in self._data.chunks(order):
             stored = columns.to_samples()
+            if self._video is None:  # most datasets
+                rows = map(self._formatter.format_row, stored)
+                yield from rows if self._transform is None else map(self._transform, rows)
+                continue
             positions = order.rows(np.arange(first, first + len(stored))).tolist()
             first += len(stored)
-            size = _AT_ONCE if self._video is not None and self._video.decode_fn_batched is not None else 1
             for k in range(0, len(stored), size):
                 yield from self._finished(stored[k : k + size], positions[k : k + size])
 
@@ -330,6 +336,7 @@ class StableDataset:
             _data=self._data.rename(mapping),
             _features=Features({mapping.get(name, name): one for name, one in self._features.items()}),
             _schema=pa.schema(fields),
+            _video=self._video and replace(self._video, column=mapping.get(self._video.column, self._video.column)),
         )
 
     # -- new data ----------------------------------------------------------------------------------------------
