@@ -23,6 +23,8 @@ _SPLITS = {
 """Words in names, and the splits that they mean."""
 _SPLIT = re.compile(rf"(?:^|[-_. \d])({'|'.join(_SPLITS)})(?=$|[-_. \d])", re.IGNORECASE)
 _NUMBERS = re.compile(r"(\d+)")
+_NUMBER_RANGE = re.compile(r"(\d+)\.\.(\d+)(?:\.\.(\d+))?")
+_LETTER_RANGE = re.compile(r"([a-z](?=\.\.[a-z])|[A-Z](?=\.\.[A-Z]))\.\.([a-zA-Z])(?:\.\.(\d+))?")
 _WILD = re.compile(r"[*?\[]")
 _PIECES = re.compile(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])")
 _REGEX = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -46,8 +48,8 @@ def natural_order(paths: Sequence[str]) -> list[str]:
 def expand_braces(pattern: str) -> list[str]:
     """Return all names that a brace pattern expands to.
 
-    >>> expand_braces("s-{008..010}.tar"), expand_braces("{a,b{1,2}}.x")
-    (['s-008.tar', 's-009.tar', 's-010.tar'], ['a.x', 'b1.x', 'b2.x'])
+    >>> expand_braces("s-{008..010}.tar"), expand_braces("{a,b{1,2}}.x"), expand_braces("{0..8..4}{a..b}")
+    (['s-008.tar', 's-009.tar', 's-010.tar'], ['a.x', 'b1.x', 'b2.x'], ['0a', '0b', '4a', '4b', '8a', '8b'])
     """
     for begin, end in _braces(pattern):
         if choices := _choices(pattern[begin + 1 : end]):
@@ -70,15 +72,21 @@ def _braces(pattern: str) -> Iterator[tuple[int, int]]:
 
 
 def _choices(inner: str) -> list[str]:
-    """Return the alternatives in a pair of braces; none if it is neither a range of numbers nor a list."""
-    if numbers := re.fullmatch(r"(\d+)\.\.(\d+)", inner):
-        first, last = int(numbers[1]), int(numbers[2])
-        padded = any(len(number) > 1 and number.startswith("0") for number in numbers.groups())
-        width = max(map(len, numbers.groups())) if padded else 0
-        step = 1 if last >= first else -1
-        return [f"{n:0{width}d}" for n in range(first, last + step, step)]
+    """Return the alternatives in a pair of braces; none if it is neither a range nor a list."""
+    if numbers := _NUMBER_RANGE.fullmatch(inner):
+        padded = any(len(number) > 1 and number.startswith("0") for number in numbers.groups()[:2])
+        width = max(map(len, numbers.groups()[:2])) if padded else 0
+        return [f"{n:0{width}d}" for n in _range(int(numbers[1]), int(numbers[2]), numbers[3])]
+    if letters := _LETTER_RANGE.fullmatch(inner):
+        return [chr(n) for n in _range(ord(letters[1]), ord(letters[2]), letters[3])]
     parts = _split(inner)
     return [done for part in parts for done in expand_braces(part)] if len(parts) > 1 else []
+
+
+def _range(first: int, last: int, step: str | None) -> range:
+    """Return the numbers from the first to the last, up or down."""
+    size = int(step or 1) or 1
+    return range(first, last + 1, size) if last >= first else range(first, last - 1, -size)
 
 
 def _split(inner: str) -> list[str]:

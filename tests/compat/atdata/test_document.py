@@ -150,3 +150,17 @@ def write_splits(folder: Path, kind: Any) -> None:
 def test_paths_of_the_network_wait_for_the_catalog(path: str) -> None:
     with pytest.raises(NotImplementedError, match="catalog"):
         atdata.load_dataset(path, split="train")
+
+
+def test_features_of_the_document_that_wait_for_the_catalog() -> None:
+    """Indexes with Redis, stores, and publishing to the network of ATProto."""
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (atdata.Index, ()),
+        (atdata.Index, ("redis",)),
+        (atdata.LocalDiskStore, ()),
+        (atdata.promote_to_atmosphere, (None, None, None)),
+        (atdata.atmosphere.Atmosphere, ()),
+    ]
+    for call, arguments in calls:
+        with pytest.raises(NotImplementedError, match="waits for the catalog"):
+            call(*arguments)

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar, overload
 
 from shardex.compat.atdata._dataset import Dataset
 from shardex.compat.atdata._exceptions import needs_catalog
+from shardex.compat.atdata._logging import get_logger
 from shardex.compat.atdata._samples import DictSample
 from shardex.compat.atdata._sources import URLSource
 from shardex.compat.atdata._waiting import FILES, waiting
@@ -139,6 +140,7 @@ def load_dataset(
     if text.startswith(("at://", "@")):
         needs_catalog(f"load_dataset({text!r})", "the path or URL of the shards: load_dataset('data-{000..009}.tar')")
     kind: Any = DictSample if sample_type is None else sample_type
+    get_logger().info("load_dataset: path=%s, split=%s, sample_type=%s", text, split, kind.__name__)
     found = _by_split(text) if data_files is None else _by_data_files(text, data_files)
     if not found:
         raise NotFoundError(errno.ENOENT, "expected tar shards, got none", text)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shardex.compat.atdata._exceptions import PartialFailureError
+from shardex.compat.atdata._logging import get_logger, log_operation
 from shardex.errors import storage_errors
 
 
@@ -18,15 +19,28 @@ def process_shards(
 ) -> dict[str, Any]:
     """Return the results of a function of a shard, by shard, except for those that the checkpoint names."""
     done = None if checkpoint is None else Checkpoint(checkpoint)
+    left = [shard for shard in shards if done is None or shard not in done]
+    with log_operation("process_shards", total_shards=len(left)):
+        results = _process(work, left, done, on_shard_error)
+    if done is not None:
+        done.remove()
+    return results
+
+
+def _process(
+    work: Callable[[str], Any],
+    shards: Sequence[str],
+    done: "Checkpoint | None",
+    on_shard_error: Callable[[str, Exception], None] | None,
+) -> dict[str, Any]:
     results: dict[str, Any] = {}
     errors: dict[str, Exception] = {}
     for shard in shards:
-        if done is not None and shard in done:
-            continue
         try:
             results[shard] = work(shard)
         except Exception as error:
             errors[shard] = error
+            get_logger().warning("process_shards: shard failed %s: %s", shard, error)
             if on_shard_error is not None:
                 on_shard_error(shard, error)
             continue
@@ -34,8 +48,6 @@ def process_shards(
             done.add(shard)
     if errors:
         raise PartialFailureError(list(results), list(errors), errors, results)
-    if done is not None:
-        done.remove()
     return results
 
 

@@ -1,7 +1,32 @@
 """Samples and datasets, under the module path of atdata."""
 
+import os
+from collections.abc import Callable
+from typing import Any
+
 from shardex.compat.atdata._dataset import Dataset
 from shardex.compat.atdata._samples import DictSample, PackableSample, SampleBatch, packable
 from shardex.compat.atdata._write import write_samples
 
-__all__ = ["Dataset", "DictSample", "PackableSample", "SampleBatch", "packable", "write_samples"]
+__all__ = [
+    "Dataset",
+    "DictSample",
+    "MsgpackRawSample",
+    "PackableSample",
+    "Pathlike",
+    "SampleBatch",
+    "SampleExportMap",
+    "SampleExportRow",
+    "WDSRawBatch",
+    "WDSRawSample",
+    "packable",
+    "write_samples",
+]
+
+Pathlike = str | os.PathLike[str]
+MsgpackRawSample = dict[str, Any]
+WDSRawSample = dict[str, Any]
+"""A sample of WebDataset: ``__key__``, and the packed bytes under ``msgpack``."""
+WDSRawBatch = dict[str, Any]
+SampleExportRow = dict[str, Any]
+SampleExportMap = Callable[[Any], SampleExportRow]

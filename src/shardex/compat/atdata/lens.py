@@ -17,6 +17,8 @@ V = TypeVar("V")
 W = TypeVar("W")
 LensGetter = Callable[[S], V]
 LensPutter = Callable[[V, S], S]
+DatasetType = type[Any]
+LensSignature = tuple[DatasetType, DatasetType]
 
 
 class Lens(core.Lens[S, V]):
