@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from shardex.errors import AlreadyExistsError, ArgumentError, SourceError
-from shardex.files import MODES, Stage, check_mode, visible_paths
+from shardex.files import MODES, Stage, check_mode, staging, visible_paths
 from shardex.files.staging import upload
 from shardex.sources import LocalSource
 from shardex.sources.memory import MemorySource
@@ -104,6 +104,50 @@ def test_append_in_place_of_other_files(target: Path, before: Content, new: Cont
     assert content(target).items() >= {"other": "kept", **before}.items()
     stage.publish()
     assert content(target) == {"other": "kept", "s-x": "kept", **new}
+
+
+@pytest.mark.parametrize("names", [["s-{}"], ["s-{}", "t-{}"]])
+def test_several_writers_append_to_a_new_folder(target: Path, names: list[str]) -> None:
+    stages = [Stage(target, "append") for _ in range(6)]
+    for number, stage in enumerate(stages):
+        for name in names:
+            stage.place.put(name.format(number), b"new")
+    threads = [threading.Thread(target=stage.publish) for stage in stages]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert content(target) == {name.format(number): "new" for number in range(6) for name in names}
+
+
+def test_folder_that_appears_while_files_are_published(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(target, "append")
+    stage.place.put("2", b"two")
+    publish(target, "create", {"1": "one"})
+    monkeypatch.setattr(staging, "check_target", lambda *_: False)
+    stage.publish()
+    assert content(target) == {"1": "one", "2": "two"}
+
+
+def test_several_writers_replace_the_same_files(target: Path) -> None:
+    publish(target, "create", {"s-0": "old", "s-1": "old", "other": "kept"})
+
+    def write(number: int) -> None:
+        for round_ in range(5):
+            stage = Stage(target, "append", replaces=r"s-\d+")
+            for name in range(number + 1):
+                stage.place.put(f"s-{name}", f"{number} {round_}".encode())
+            stage.publish()
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = content(target)
+    assert found.pop("other") == "kept"
+    assert len(set(found.values())) == 1
+    assert len(found) == 1 + int(found["s-0"].split()[0])
 
 
 def test_failed_replacement_is_undone(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import re
 import secrets
 import shutil
 import tempfile
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from typing import Any
 
@@ -238,18 +239,30 @@ class Stage:
             elif exists:
                 _exchange(self._folder, self.path)
             else:
-                os.rename(self._folder, self.path)  # fails if the target is no longer empty
+                self._rename()
             sync_folder(os.path.dirname(self.path))
+
+    def _rename(self) -> None:
+        try:
+            os.rename(self._folder, self.path)
+        except OSError as error:  # the target is no longer empty
+            if self.mode != "append" or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            self._link()
 
     def _link(self) -> None:
         files = natural_order(self.place.paths())
-        replaced = [] if self._replaces is None else list(filter(self._replaces.fullmatch, os.listdir(self.path)))
-        if not replaced:
+        if self._replaces is None:
             link_together(self._folder, self.path, files)
-        elif len(files) == 1 and files == replaced:
-            os.replace(os.path.join(self._folder, files[0]), os.path.join(self.path, files[0]))
-        else:
-            self._replace(files, replaced)
+            return
+        with _locked_folder(self.path):
+            replaced = list(filter(self._replaces.fullmatch, os.listdir(self.path)))
+            if not replaced:
+                link_together(self._folder, self.path, files)
+            elif len(files) == 1 and files == replaced:
+                os.replace(os.path.join(self._folder, files[0]), os.path.join(self.path, files[0]))
+            else:
+                self._replace(files, replaced)
 
     def _replace(self, files: Sequence[str], replaced: Sequence[str]) -> None:
         """Link files in place of others; readers, also after a crash, never see some of both."""
@@ -267,6 +280,18 @@ class Stage:
     def discard(self) -> None:
         """Remove the temporary folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked_folder(path: str) -> Iterator[None]:
+    """Hold a lock on a folder: of several writers that replace the same files, one comes after the other."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _check_writable(folder: str) -> None:

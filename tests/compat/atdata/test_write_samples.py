@@ -5,6 +5,7 @@ import os
 import tarfile
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import shardex as sx
-from shardex.compat.atdata import Dataset, DictSample, PackableSample, packable, write_samples
+from shardex.compat.atdata import Dataset, DictSample, PackableSample, URLSource, packable, write_samples
 from shardex.compat.atdata.dataset import write_samples as by_module_path
 from shardex.errors import ArgumentError, NotFoundError, QueryError, SchemaError
 from tests.compat.atdata.samples_for_manifests import Shot, shots
@@ -108,6 +109,19 @@ def test_existing_shards_are_replaced_and_other_files_stay(tmp_path: Path) -> No
     assert len(Dataset[Shot](str(tmp_path / "train.tar"))) == 1
 
 
+def test_several_ranks_write_into_one_new_folder(tmp_path: Path) -> None:
+    def write(rank: int) -> None:
+        write_samples(shots(rank + 3), tmp_path / "new" / f"rank{rank}.tar", maxcount=2, manifest=True)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    for rank in range(4):
+        shards = sorted(map(str, (tmp_path / "new").glob(f"rank{rank}-*.tar")))
+        ds = Dataset[Shot](URLSource.of(shards))
+        assert list(ds) == shots(rank + 3)
+        assert len(ds.query(ds.fields.n >= 0)) == rank + 3
+
+
 def failing(count: int) -> Iterator[Shot]:
     yield from shots(count)
     raise RuntimeError("the camera failed")
@@ -123,6 +137,8 @@ def test_failure_leaves_nothing(tmp_path: Path, existing: bool, options: dict[st
         write_samples(failing(7), tmp_path / "out" / "train.tar", **options)
     with pytest.raises(ValueError, match="at least one sample"):
         write_samples([], tmp_path / "out" / "train.tar", **options)
+    with pytest.raises(TypeError, match="packable"):
+        write_samples([DictSample(x=1)], tmp_path / "out" / "train.tar", manifest=True)
     with pytest.raises(SchemaError, match="at sample 1"):
         write_samples([shots(1)[0], 3], tmp_path / "out" / "train.tar", **options)
     if existing:
