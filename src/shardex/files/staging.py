@@ -216,11 +216,13 @@ class Stage:
         self.discard()
 
     def extend(self, index: str, adjust: Callable[[bytes, Mapping[str, int]], bytes]) -> None:
-        """Publish by adding the files to those of the target with the same names, if there are some.
+        """Publish by adding the files to those of the target with the same names, if it is there.
+
+        A target that is empty may be the root of a file system, which cannot be replaced.
 
         `index` and `adjust` are those of `extend_together`.
         """
-        if not check_target(self._target, self.mode, self._owned):
+        if not check_target(self._target, self.mode, self._owned) and not os.path.isdir(self.path):
             return self.publish()
         files = [path for path in natural_order(self.place.paths()) if path != index]
         extend_together(self._folder, self.path, files, index, adjust)

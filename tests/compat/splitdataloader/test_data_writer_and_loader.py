@@ -104,6 +104,13 @@ def test_default_is_256_splits_and_lazy_input(tmp_path: Path) -> None:
     assert SplitDataLoader(target)[600:] == [b"view", b"array"]
 
 
+def test_empty_folder_stays_the_same_folder(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    before = os.stat(tmp_path / "d").st_ino
+    assert list(SplitDataLoader(written(tmp_path / "d"))) == PACKETS
+    assert os.stat(tmp_path / "d").st_ino == before, "it may be where another file system is mounted"
+
+
 def test_start_clean_removes_everything_else(tmp_path: Path) -> None:
     folder = tmp_path / "d"
     folder.mkdir()
@@ -143,6 +150,27 @@ def test_bins_that_grow_before_their_index_are_read(tmp_path: Path) -> None:
         write_size_prefixed(growing, b"c")
     assert loader[1] == b"b"
     assert list(loader.iterate_binwise()) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("write", [write_split_data, original.write_split_data])
+def test_loop_keeps_the_packets_of_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(data_writer_and_loader, "_AT_ONCE", 1)
+    loader = SplitDataLoader(written(tmp_path / "d", [b"a1", b"b1", b"c1"], splits=3))
+    loops = iter(loader), loader.iterate_binwise()
+    assert [next(loop) for loop in loops] == [b"a1", b"a1"]
+    write(str(tmp_path / "d"), [b"d1", b"e1", b"f1", b"g1"], splits=2)
+    assert [list(loop) for loop in loops] == [[b"b1", b"c1"]] * 2
+    loop = iter(loader)
+    assert next(loop) == b"a1" and len(list(loader)) == 7, "all bins are mapped now"
+    other = iter(SplitDataLoader(tmp_path / "d"))
+    assert next(other) == b"a1"
+    write(str(tmp_path / "d"), [b"A22"] * 9, splits=3, start_clean=True)
+    assert list(loop) == [b"b1", b"c1", b"d1", b"e1", b"f1", b"g1"]
+    with pytest.raises(OSError, match="the packets were replaced while they were read"):
+        list(other)
+    assert list(loader) == [b"A22"] * 9
 
 
 # -- defects of the original that are gone --------------------------------------------------------------------------
@@ -186,6 +214,18 @@ def test_bin_beyond_4_gib_leaves_the_index_whole(tmp_path: Path, monkeypatch: py
             write_split_data(folder, [b"a", bytes(60)], splits=1)
     written(tmp_path / "d", [b"b"], splits=2)
     assert list(SplitDataLoader(folder)) == [bytes(40), b"b"]
+
+
+def test_packets_at_the_end_of_4_gib(tmp_path: Path) -> None:
+    folder, first = tmp_path / "d", 2**32 - 20
+    folder.mkdir()
+    with (folder / "bin00000000.dat").open("wb") as file:  # without the bytes before, which take no room on the disk
+        file.seek(first)
+        write_size_prefixed(file, b"the last packet ")
+    (folder / "index.dat").write_bytes(struct.pack("<III", 0, first, 16))
+    with pytest.raises(struct.error, match="got a packet of 1 for bin 0, which has 4294967296"):
+        write_split_data(folder, [b"a"], splits=1)
+    assert list(SplitDataLoader(folder)) == [b"the last packet "]
 
 
 def test_truncated_bin_raises(tmp_path: Path) -> None:
@@ -287,6 +327,7 @@ def test_shuffle_keeps_the_packets_of_a_bin_together(tmp_path: Path) -> None:
 
 def test_large_packets_are_read_in_several_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_writer_and_loader, "_AT_ONCE", 64)
+    monkeypatch.setattr(data_writer_and_loader, "_ROWS", 9)
     loader = SplitDataLoader(written(tmp_path / "d"))
     assert list(loader) == PACKETS
     assert list(loader.iterate_binwise()) == list(original.SplitDataLoader(str(tmp_path / "d")).iterate_binwise())

@@ -10,9 +10,9 @@ import os
 import random
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, SupportsIndex, TypeVar, overload
+from typing import Any, BinaryIO, Final, SupportsIndex, cast, overload
 
 import numpy as np
 
@@ -28,12 +28,13 @@ from shardex.formats import BinRows, BinWriter, open_rows
 from shardex.kernel import Integers
 from shardex.schema import Bytes, Features
 
-T = TypeVar("T")
 STRUCT_NUM_FORMAT: Final = "<I"
 STRUCT_NUM_FORMAT_SIZE: Final = struct.calcsize(STRUCT_NUM_FORMAT)
 _PACKETS = (bytes, bytearray, memoryview)
 _AT_ONCE = 4 << 20
 """Bytes of packets that a loop reads at once."""
+_ROWS = 1 << 16
+"""Packets that a loop looks up in the index at once."""
 _ATTEMPTS = 10
 """Times that bins are opened while another process appends to them."""
 
@@ -111,15 +112,18 @@ class SplitDataLoader:
         """Return one packet, or a list of the packets of a slice; negative positions count from the end."""
         if type(idx) is not int:
             if isinstance(idx, slice):
-                return list(self._packets(np.arange(len(self))[idx]))
+                return self._slice(idx)
             idx = operator.index(idx)
         try:
             return self._rows().record(idx).tobytes()
         except (RowError, FormatError, StaleIndexError):
-            return self._read([self._position(idx)])[0]
+            return self._read(self._rows(), np.array([self._position(idx)]))[0][0]
+
+    def _slice(self, some: slice) -> list[bytes]:
+        return list(self._packets(self._rows(), lambda rows: np.arange(*some.indices(len(rows)))))
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._packets(np.arange(len(self)))
+        return self._packets(self._rows(), lambda rows: np.arange(len(rows)))
 
     def iterate_binwise(self, shuffle: bool = False, *, seed: int | None = None) -> Iterator[bytes]:
         """Return the packets bin by bin, in the order of the files, which reads them fastest.
@@ -127,24 +131,26 @@ class SplitDataLoader:
         With `shuffle` the order of the bins, and that of the packets in each of them, is random: by `seed`, or without
         one by the generator of the module `random`.
         """
-        bins: list[Any] = self._checked(BinRows.rows_by_bin)
-        if shuffle:
-            choose = random if seed is None else random.Random(seed)
-            bins = [rows.tolist() for rows in bins]
-            choose.shuffle(bins)
-            for rows in bins:
-                choose.shuffle(rows)
-        yield from self._packets(np.concatenate([np.empty(0, np.int64), *bins]))
+        choose = random if seed is None else random.Random(seed)
+
+        def order(rows: BinRows) -> Integers:
+            bins: list[Any] = rows.rows_by_bin()
+            if shuffle:
+                bins = [some.tolist() for some in bins]
+                choose.shuffle(bins)
+                for some in bins:
+                    choose.shuffle(some)
+            return np.concatenate([np.empty(0, np.int64), *bins])
+
+        yield from self._packets(self._rows(), order)
 
     def _rows(self) -> BinRows:
         """Return the rows of the files as they are now."""
         stat, opened = os.stat(self._index), self._opened
         stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         if opened is None or opened[0] != stamp:
-            try:
+            with self._errors():
                 rows = open_rows(self.data_dir_path, "bins", decode="raw")
-            except FormatError as error:
-                raise PacketError(str(error)) from None
             assert isinstance(rows, BinRows)
             opened = self._opened = stamp, rows
         return opened[1]
@@ -156,30 +162,45 @@ class SplitDataLoader:
             raise PacketIndexError(f"{self.data_dir_path}: expected a position from {-count} to {count - 1}, got {idx}")
         return idx % count
 
-    def _packets(self, order: Integers) -> Iterator[bytes]:
-        """Yield the packets of these rows, some MiB of them read at once."""
-        if len(order):
-            ends = np.cumsum(self._checked(lambda rows: rows.index.lengths())[order])
-            for some in np.split(order, np.flatnonzero(np.diff(ends // _AT_ONCE)) + 1):
-                yield from self._read(some)
+    def _packets(self, rows: BinRows, order_of: Callable[[BinRows], Integers]) -> Iterator[bytes]:
+        """Yield packets in some order, those that were there at the beginning; some MiB of them are read at once."""
+        with self._errors():
+            order = order_of(rows)
+        for start in range(0, len(order), _ROWS):
+            some = order[start : start + _ROWS]
+            with self._errors():
+                ends = np.cumsum(rows.index.locate(some)[2])
+            for part in np.split(some, np.flatnonzero(np.diff(ends // _AT_ONCE)) + 1):
+                packets, rows = self._read(rows, part)
+                yield from packets
 
-    def _read(self, order: Integers | list[int]) -> list[bytes]:
-        """Return the packets of some rows, also while another process appends more of them."""
+    def _read(self, rows: BinRows, order: Integers) -> tuple[list[bytes], BinRows]:
+        """Return packets, also while another process appends more of them, and the rows from which they were read."""
         for _ in range(_ATTEMPTS):
-            with suppress(StaleIndexError):
-                found: Any = self._checked(lambda rows: rows.read(np.asarray(order))["data"])
-                return list(found)
-            self._opened = None  # a bin has grown since it was opened
-        raise PacketError(f"{self.data_dir_path}: packets are appended to the bins without a pause; read it again")
+            with suppress(StaleIndexError), self._errors():
+                return list(cast(Any, rows.read(order)["data"])), rows
+            self._opened, before = None, rows  # a bin has grown since it was opened
+            rows = self._rows()
+            with self._errors():
+                if len(rows) < len(before) or _places(rows, order) != _places(before, order):
+                    break
+        raise PacketError(f"{self.data_dir_path}: the packets were replaced while they were read; read them again")
 
-    def _checked(self, read: Callable[[BinRows], T]) -> T:
-        """Return what is read; its errors are of the types that users of splitdataloader expect."""
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise errors of damaged files as those that users of splitdataloader expect."""
         try:
-            return read(self._rows())
+            yield
         except FormatError as error:
             numbers = np.unique(np.fromfile(self._index, "<u4")[::3]).tolist()
             whole = all(get_bin_file_for_index(self.data_dir_path, number).exists() for number in numbers)
             raise (PacketError if whole else MissingBinError)(str(error)) from None
+
+
+def _places(rows: BinRows, order: Integers) -> tuple[list[str], list[int], list[int]]:
+    """Return file, position and length of packets."""
+    _, begin, length = rows.index.locate(order)
+    return rows.shards(order), begin.tolist(), length.tolist()
 
 
 # -- files and single packets -------------------------------------------------------------------------------------
