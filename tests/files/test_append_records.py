@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import json
@@ -249,6 +250,53 @@ def test_failed_append_is_undone(target: Path, monkeypatch: pytest.MonkeyPatch) 
         add(target, "2", "3")
     assert visible(target) == ["1"] and not (target / "2").exists()
     assert records(target) == ["append-000001.done"]
+
+
+def test_folders_of_an_unfinished_append_are_removed(target: Path) -> None:
+    (target / "inner").mkdir()
+    (target / "inner" / "mine").touch()
+    names = ("new/2", "inner/3")
+    staged = target.parent / "staged"
+    for name in names:
+        (staged / name).parent.mkdir(parents=True)
+        (staged / name).touch()
+    record = target / ".shardex" / "append-000001.pending"
+    record.parent.mkdir()
+    record.touch()
+    write_record(record, {name: (staged / name).stat().st_ino for name in names})
+    (target / "new").mkdir()
+    for name in names:
+        os.link(staged / name, target / name)
+    undo_unfinished(str(target))
+    assert not (target / "new").exists() and os.listdir(target / "inner") == ["mine"]
+
+
+def test_files_that_identify_a_dataset_are_linked_last(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    linked: list[str] = []
+    link = os.link
+
+    def note(source: str, place: str) -> None:
+        linked.append(os.path.basename(place))
+        link(source, place)
+
+    monkeypatch.setattr(os, "link", note)
+    stage = Stage(target, "append", publish_last=("2",))
+    for name in ("2", "3", "4"):
+        stage.place.put(name, b"")
+    stage.publish()
+    assert linked == ["append-000001.pending", "3", "4", "2"]
+
+
+def test_append_without_hard_links(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: str, place: str) -> None:
+        raise OSError(errno.EPERM, "no links")
+
+    monkeypatch.setattr(os, "link", refuse)
+    add(target, "2", "3")
+    assert visible(target) == ["1", "2", "3"] and records(target) == ["append-000001.done"]
+    with pytest.raises(FileExistsError):
+        add(target, "3", "4")
+    assert visible(target) == ["1", "2", "3"]
 
 
 def test_damaged_and_hostile_records_raise(target: Path) -> None:

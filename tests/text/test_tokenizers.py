@@ -15,7 +15,7 @@ import pytest
 
 from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError
 from shardex.text.huggingface_tokenizers import TokenizersAdapter, TransformersAdapter
-from shardex.text.tokenizers import FunctionAdapter, adapter_of, special_id
+from shardex.text.tokenizers import FunctionAdapter, TiktokenAdapter, adapter_of, adapter_of_function, special_id
 from shardex.workers import function_fingerprint, unknown_objects
 from tests.text.corpora import (
     END,
@@ -325,3 +325,28 @@ def test_parts_in_python_are_refused() -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.PreTokenizer.custom(Own())
     with pytest.raises(ArgumentError, match="expected a tokenizer that can be stored as JSON"):
         adapter_of(tokenizer)
+
+
+@pytest.mark.parametrize("kind", ["transformers", "tiktoken"])
+def test_methods_that_encode_one_text_encode_many(kind: str) -> None:
+    tokenizer, texts = tokenizer_of(kind), documents(20)
+    encode = tokenizer.encode if kind == "transformers" else tokenizer.encode_ordinary
+    adapter = adapter_of_function(encode)
+    assert isinstance(adapter, TokenizersAdapter | TiktokenAdapter)
+    assert ids_of(adapter, texts) == [encode(text) for text in texts]
+
+
+def test_other_functions_are_called_for_each_text() -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    class Own(PreTrainedTokenizerFast):
+        def encode(self, text: Any, *arguments: Any, **options: Any) -> Any:
+            return [len(text)]
+
+    make: Any = Own
+    own, random = make(tokenizer_object=bpe(), eos_token=END), bpe()
+    random.model.dropout = 0.1
+    plain: Any = PreTrainedTokenizerFast
+    functions = (own.encode, plain(tokenizer_object=random).encode, tokenizer_of("tiktoken").encode, len)
+    assert [type(adapter_of_function(function)) for function in functions] == [FunctionAdapter] * 4
+    assert ids_of(adapter_of_function(own.encode), ["abc"]) == [[3]]

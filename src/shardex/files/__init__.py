@@ -20,7 +20,7 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 """
 
 from shardex.files.all_or_nothing import AllOrNothing
-from shardex.files.append_records import CLAIM, visible_paths
+from shardex.files.append_records import CLAIM, undo_unfinished, visible_paths
 from shardex.files.checksums import with_checksums
 from shardex.files.find import STORE_FOLDER, Files, What, display_name, find
 from shardex.files.folder_listing import FolderListing, forget, list_folder
@@ -60,6 +60,7 @@ __all__ = [
     "save_sidecar",
     "scan_all",
     "scan_each",
+    "undo_unfinished",
     "visible_paths",
     "with_checksums",
 ]

@@ -228,12 +228,12 @@ def _number(name: str) -> int:
 
 
 def _publish_record(draft: str, records: str) -> str:
-    """Link a record under the next free number, and return its path."""
+    """Publish a record under the next free number, and return its path."""
     while True:
         found = filter(_RECORD.fullmatch, os.listdir(records))
         path = os.path.join(records, f"append-{max(map(_number, found), default=0) + 1:06d}.pending")
         with suppress(FileExistsError):
-            os.link(draft, path)
+            link_or_rename(draft, path)
             sync_folder(records)
             return path
 
@@ -282,3 +282,6 @@ def _undo(place: LocalSource, inodes: dict[str, int]) -> None:
             folders.add(os.path.dirname(full))
     for folder in folders:
         sync_folder(folder)
+        if folder != place.root:
+            with suppress(OSError):  # it has other files
+                os.rmdir(folder)

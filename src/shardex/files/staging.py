@@ -120,7 +120,7 @@ class Stage:
     """A temporary folder that becomes `path` when it is published; it is made with the first file.
 
     `owned` is a regular expression that matches all files of a dataset of this format: overwriting raises an error if
-    there are other files. `publish_last` lists files that are uploaded after all others, in this order: those by which
+    there are other files. `publish_last` lists files that are uploaded or linked after all others: those by which
     the format recognises a dataset. `folder` is the path of the temporary folder; by default it has a new name. In mode
     "append", `replaces` is a regular expression of the files in the folder that the new ones take the place of.
 
@@ -253,7 +253,7 @@ class Stage:
             self._link()
 
     def _link(self) -> None:
-        files = natural_order(self.place.paths())
+        files = sorted(natural_order(self.place.paths()), key=lambda path: path in self._publish_last)
         if self._replaces is None:
             link_together(self._folder, self.path, files)
             return

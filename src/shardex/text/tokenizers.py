@@ -14,6 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -65,9 +66,10 @@ def adapter_of_function(function: Callable[[str], Any]) -> TokenizerAdapter:
     if is_a(owner, "tiktoken", "Encoding") and name == "encode_ordinary":
         return TiktokenAdapter(owner)
     if is_a(owner, "transformers.tokenization_utils_base", "PreTrainedTokenizerBase") and name == "encode":
-        made = transformers_adapter(owner, True) if _is_plain_encode(owner) else None
-        if isinstance(made, TokenizersAdapter):
-            return made
+        with suppress(ArgumentError):  # one with random results, or with parts in Python, encodes text by text
+            made = transformers_adapter(owner, True) if _is_plain_encode(owner) else None
+            if isinstance(made, TokenizersAdapter):
+                return made
     return FunctionAdapter(function)
 
 

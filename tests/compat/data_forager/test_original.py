@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,66 +89,67 @@ def write_inputs(folder: Path) -> None:
     (folder / "empty.jsonl").touch()
 
 
+def names_to_sort() -> list[list[str]]:
+    rng = random.Random(0)
+    words = ["part", "Part", "a", "B", "-", "_", ".", "/", " ", "1", "2", "10", "007", "x1y", "é"]
+    return [["/d/" + "".join(rng.choices(words, k=5)) + str(k) for k in range(20)] for _ in range(40)]
+
+
+QUESTIONS: dict[str, list[Any]] = {
+    "signatures": [SIGNATURES],
+    "subsampled": [[[100, 0.29, 1], [100, 0.5, 7, True], [3, 0.1, 0], [99, 1.0, 3], [99, 1.0, 3, True]]],
+    "natural_sorts": [names_to_sort()],
+}
+
+
+@dataclass
+class Both:
+    """Folders of each kind, made by both packages from the same inputs, and answers of the real package."""
+
+    ours: dict[str, str]
+    real: dict[str, str]
+    answers: dict[str, Any]
+
+
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Path]]:
-    """Folders of each kind, indexed by both packages from the same inputs."""
-    folders = {}
+def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
+    folders = []
     for package in ("ours", "real"):
         root = tmp_path_factory.mktemp(package)
-        folders[package] = {kind: root / kind for kind in KINDS}
         write_inputs(root / KINDS[0])
         for kind in KINDS[1:]:
             shutil.copytree(root / KINDS[0], root / kind)
-    index_all(OURS, {kind: str(path) for kind, path in folders["ours"].items()})
-    call("index_all", folders["real"])
-    return folders
+        folders.append({kind: str(root / kind) for kind in KINDS})
+    ours, real = folders
+    index_all(OURS, ours)
+    return Both(ours, real, call("compare", {"index_all": [real], "read_all": [ours], **QUESTIONS}))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_are_the_same_byte_by_byte(made: dict[str, dict[str, Path]], kind: str) -> None:
-    ours, real = files_of(made["ours"][kind]), files_of(made["real"][kind])
+def test_files_are_the_same_byte_by_byte(both: Both, kind: str) -> None:
+    ours, real = files_of(Path(both.ours[kind])), files_of(Path(both.real[kind]))
     assert sorted(ours) == sorted(real)
     assert [name for name in real if ours[name] != real[name]] == []
 
 
-def test_each_package_reads_what_the_other_wrote(made: dict[str, dict[str, Path]]) -> None:
-    found = [read_all(OURS, {kind: str(path) for kind, path in made[package].items()}) for package in made]
-    assert found[0] == found[1] == call("read_all", made["ours"])
-    assert {kind: len(some) for kind, some in found[0].items()} == {
-        "lines": 46,
-        "tokens": len(found[0]["tokens"]),
-        "documents": 46,
-        "arrays": len(found[0]["arrays"]),
-    }
+def test_each_package_reads_what_the_other_wrote(both: Both) -> None:
+    found = read_all(OURS, both.ours)
+    assert found == read_all(OURS, both.real) == both.answers["read_all"]
+    counts = {kind: len(some) for kind, some in found.items()}
+    assert counts == {"lines": 46, "tokens": 70, "documents": 46, "arrays": 141}
 
 
-def test_signatures_are_the_same() -> None:
-    ours, real = signatures(OURS, SIGNATURES), call("signatures", SIGNATURES)
-    assert {name: one for name, one in ours.items() if one != real[name]} == {}
+def test_signatures_are_the_same(both: Both) -> None:
+    real = both.answers["signatures"]
+    assert {name: one for name, one in signatures(OURS, SIGNATURES).items() if one != real[name]} == {}
 
 
-def test_schema_has_the_same_arguments() -> None:
-    name = "sample_generators.schema:SampleSchema"
-    ours, real = signatures(OURS, [name]), call("signatures", [name])
-    assert [one[:2] for one in ours[name]] == [one[:2] for one in real[name]]
+def test_subsampled_datasets_have_the_same_samples(both: Both) -> None:
+    assert subsampled(OURS, *QUESTIONS["subsampled"]) == both.answers["subsampled"]
 
 
-def test_subsampled_datasets_have_the_same_samples() -> None:
-    arguments: list[list[Any]] = [
-        [100, 0.29, 1],
-        [100, 0.5, 7, True],
-        [3, 0.1, 0],
-        [1000, 1.0, 3],
-        [1000, 1.0, 3, True],
-    ]
-    assert subsampled(OURS, arguments) == call("subsampled", arguments)
-
-
-def test_files_are_sorted_the_same() -> None:
-    rng = random.Random(0)
-    words = ["part", "Part", "a", "B", "-", "_", ".", "/", " ", "1", "2", "10", "007", "x1y", "é"]
-    names = [["/d/" + "".join(rng.choices(words, k=5)) + str(k) for k in range(20)] for _ in range(40)]
-    assert natural_sorts(OURS, names) == call("natural_sorts", names)
+def test_files_are_sorted_the_same(both: Both) -> None:
+    assert natural_sorts(OURS, *QUESTIONS["natural_sorts"]) == both.answers["natural_sorts"]
 
 
 def test_fixtures_are_read() -> None:

@@ -73,7 +73,11 @@ class Dataset(Named, metaclass=abc.ABCMeta):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return many samples, read at once; a torch `DataLoader` calls it for each batch."""
-        return self._many(positions_of(list(indices), len(self)))
+        return self._for_batch(self._many(positions_of(list(indices), len(self))))
+
+    def _for_batch(self, samples: list[Any]) -> list[Any]:
+        """Return samples as the `collate_fn` of a `DataLoader` gets them."""
+        return samples
 
     def _many(self, rows: Any) -> list[Any]:
         if type(self).__getitem__ is not Dataset.__getitem__:  # a subclass does more
@@ -140,6 +144,9 @@ class SubsampledDataset:
         except TypeError:
             return self.__getitems__(positions_of(idx, len(self)).tolist())
         return self._dataset[int(self._indices[positions_of([number], len(self))[0]])]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._dataset[one] for one in self._indices.tolist())
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Return many samples, at once if the dataset can do that."""

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from shardex.compat.data_forager._errors import JsonLineError, TextEncodingError
+from shardex.compat.data_forager.datasets._json_batch import for_collate
 from shardex.compat.data_forager.datasets.common import Dataset
 from shardex.compat.data_forager.sample_index import SampleIndex
 from shardex.formats import decode_json
@@ -15,7 +16,7 @@ _MARK = "\ufeff".encode()
 
 
 class JsonlDataset(Dataset):
-    """Returns each line as the value that its JSON means, usually a dict."""
+    """Returns each line as the value that its JSON means, usually a dict; a batch of torch is a list of them."""
 
     def __init__(
         self, sample_index: SampleIndex, text_encoding: str = "utf-8", name: str | None = None, **kwargs: Any
@@ -27,6 +28,9 @@ class JsonlDataset(Dataset):
         if self._text_encoding in _UTF8:
             return decode_json(sample_bytes.removeprefix(_MARK))
         return json.loads(sample_bytes.decode(self._text_encoding).removeprefix("\ufeff"))
+
+    def _for_batch(self, samples: list[Any]) -> list[Any]:
+        return for_collate(samples)
 
     def _located(self, error: Exception, place: str) -> Exception:
         if isinstance(error, json.JSONDecodeError):

@@ -13,7 +13,7 @@ from shardex.errors import SchemaError
 
 
 class TokensDataset(Dataset):
-    """Returns each sample as a read-only array of `token_dtype`.
+    """Returns each sample as a read-only array of `token_dtype`; those of a batch can be written, as torch wants.
 
     An index of the original does not say which dtype the tokens have; one of shardex does, and another raises.
     """
@@ -33,3 +33,11 @@ class TokensDataset(Dataset):
                 f"expected tokens of {self._token_dtype}, got {len(sample_bytes)} bytes, which end in the middle of one"
             )
         return np.frombuffer(sample_bytes, self._token_dtype)
+
+    def _for_batch(self, samples: list[Any]) -> list[Any]:
+        return [writable(one) for one in samples]
+
+
+def writable(array: Any) -> Any:
+    """Return an array, copied if it is read-only: torch warns of those."""
+    return array.copy() if isinstance(array, np.ndarray) and not array.flags.writeable else array

@@ -8,13 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.compat.data_forager.datasets.common import Dataset
+from shardex.compat.data_forager.datasets.tokens import writable
 from shardex.compat.data_forager.index_stores.fs_based import IndexStore
 from shardex.compat.data_forager.sample_index import SampleIndex
 from shardex.errors import ArgumentError, TruncatedShardError
 
 
 class TokensWithAuxDataset(Dataset):
-    """Returns each sample as a dict of read-only arrays by their names, as the schema of the index describes them."""
+    """Returns each sample as a dict of read-only arrays by their names, as the schema of the index describes them.
+
+    Those of a batch can be written, as torch wants.
+    """
 
     @classmethod
     def create_from_index_on_filesystem(  # type: ignore[override]
@@ -39,3 +43,7 @@ class TokensWithAuxDataset(Dataset):
             raise TruncatedShardError(f"expected {self._end} bytes, as the schema says, got {len(sample_bytes)}")
         size = self._schema.sample_size
         return {name: np.frombuffer(sample_bytes, dtype, size, offset) for name, dtype, offset in self._arrays}
+
+    def _for_batch(self, samples: list[Any]) -> list[Any]:
+        dicts = (isinstance(one, dict) for one in samples)
+        return [{n: writable(one) for n, one in some.items()} for some in samples] if all(dicts) else samples

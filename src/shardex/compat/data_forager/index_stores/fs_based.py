@@ -15,7 +15,7 @@ from shardex.compat.data_forager.index_stores.common import IndexStoreInterface
 from shardex.compat.data_forager.sample_generators.schema import SampleSchema
 from shardex.compat.data_forager.sample_index import SampleIndex
 from shardex.errors import AlreadyExistsError, ArgumentError, ClosedError
-from shardex.files import Stage
+from shardex.files import Stage, undo_unfinished
 from shardex.formats import IndexRecord, IndexTable, state_of
 from shardex.sources import LocalSource
 
@@ -46,6 +46,7 @@ class IndexStore(Named, IndexStoreInterface):
 
     def _begin(self, shared: bool) -> Stage:
         """Begin to write; with `shared` the stage is that of the base folder, for files that appear with the index."""
+        undo_unfinished(self._base_path)
         if os.path.exists(self._index_data_path):
             raise self._exists_error()
         self.abort()
@@ -53,8 +54,10 @@ class IndexStore(Named, IndexStoreInterface):
         if shared and not inside.startswith(os.pardir):
             os.makedirs(self._base_path, exist_ok=True)
             temporary = os.path.join(self._base_path, f".{secrets.token_hex(8)}.tmp")
-            self._stage = Stage(self._base_path, "append", folder=temporary)
-            self._table = IndexTable(self._stage, inside.replace(os.sep, "/"))
+            folder = inside.replace(os.sep, "/")
+            last = [f"{folder}/{name}" for name in _FILES]
+            self._stage = Stage(self._base_path, "append", publish_last=last, folder=temporary)
+            self._table = IndexTable(self._stage, folder)
         else:
             os.makedirs(os.path.dirname(self._index_data_path), exist_ok=True)
             self._stage = Stage(self._index_data_path, "create")

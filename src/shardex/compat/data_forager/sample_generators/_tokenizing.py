@@ -173,7 +173,10 @@ class TokenizingGenerator(Named):
     def _packed(self, parts: Sequence[Sequence[Part]], ids: Sequence[Any]) -> _Encoded:
         """Return the samples that are full after these documents; `ids` has those of each part."""
         joined, counts = JoinedIds(bos=None, eos=None), [len(one) for one in parts]
-        joined.extend(ids)
+        try:
+            joined.extend(ids)
+        except SampleFailure as failure:
+            raise SampleFailure(failure.number, TokenError(*failure.error.args)) from None
         values, part_ends = self._fitted(joined), joined.offsets
         ends = part_ends[np.cumsum([0, *counts])]
         flat = [part for one in parts for part in one]
