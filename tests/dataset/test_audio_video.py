@@ -86,6 +86,7 @@ def test_other_options_for_a_view(ds: Dataset) -> None:
     clips = ds.decode(audio=sx.Audio(4000, frames=100), video=sx.Video(2, stride=3, sampling="start"))
     assert clips[0].audio.shape == (100, 1)
     assert first_frames(clips.read([0, 1])["video"]) == [[10, 13], [20, 23]]
+    assert first_frames(ds.decode(video=sx.Video(3, sampling="ends")).read([2])["video"]) == [[30, 32, 35]]
     assert clips.features["audio"] == sx.Audio(4000, frames=100)
     assert clips.fingerprint != ds.fingerprint
     assert clips.stored["audio"] == SOUNDS and clips.decode(False)[0].audio == SOUNDS[0]

@@ -54,6 +54,7 @@ FILM = encode_video(np.zeros((3, 16, 16, 3), np.uint8))
         (Audio(), {"kind": "audio"}),
         (Audio(16000, mono=True), {"kind": "audio", "rate": 16000, "mono": True}),
         (Video(8, sampling="random"), {"kind": "video", "frames": 8, "sampling": "random"}),
+        (Video(8, sampling="ends"), {"kind": "video", "frames": 8, "sampling": "ends"}),
         (Video(size=[2, 3], stride=4), {"kind": "video", "stride": 4, "size": [2, 3]}),
         (Audio(frames=9, sampling="random"), {"kind": "audio", "frames": 9, "sampling": "random"}),
         (Audio(frames=9, begin=1, pad="loop"), {"kind": "audio", "frames": 9, "begin": 1, "pad": "loop"}),
@@ -103,6 +104,7 @@ def test_repr_and_text_show_what_is_not_the_default() -> None:
         lambda: Video(stride=0),
         lambda: Video(stride=None),  # type: ignore[arg-type]
         lambda: Video(sampling="best"),
+        lambda: Video(frames=4, sampling="ends", stride=2),
         lambda: Video(frames=4, stride=2),
         lambda: Video(frames=4, sampling="center", begin=2),
         lambda: Video(frames=4, begin=2),

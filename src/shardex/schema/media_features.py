@@ -27,7 +27,8 @@ _SHORT_FORMATS = {"jpg": "jpeg", "tif": "tiff"}
 _AUDIO_FORMATS = ("flac", "wav", "ogg", "mp3")
 _VIDEO_FORMATS = ("mp4", "mkv")
 _WINDOW_SAMPLINGS = ("start", "center", "random")
-_SAMPLINGS = ("uniform", *_WINDOW_SAMPLINGS)
+_SPREAD_SAMPLINGS = ("uniform", "ends")
+_SAMPLINGS = (*_SPREAD_SAMPLINGS, *_WINDOW_SAMPLINGS)
 _AUDIO_PADS = ("error", "zero", "loop")
 _VIDEO_PADS = ("error", "repeat", "loop")
 
@@ -149,10 +150,10 @@ class Video(Media):
     """A video: stored as MP4, WebM, ..., decoded to a uint8 array of frames, height, width and channels (RGB).
 
     `frames` is the number of decoded frames (None: all), `stride` the distance between them; `sampling` says which:
-    "uniform" (over the whole video), "start" (from frame `begin` on), "center" or "random" (in a loader); `pad` what
-    follows if there are fewer: "error", "repeat" (the last one) or "loop". Frames are resized to `size` (height,
-    width). Arrays that are written have `rate` frames per second and are encoded as `format`: "mp4" (H.264) or "mkv"
-    (FFV1, which keeps every pixel).
+    "uniform" (over the whole video), "ends" (the same, from the first to the last frame), "start" (from frame `begin`
+    on), "center" or "random" (in a loader); `pad` what follows if there are fewer: "error", "repeat" (the last one) or
+    "loop". Frames are resized to `size` (height, width). Arrays that are written have `rate` frames per second and are
+    encoded as `format`: "mp4" (H.264) or "mkv" (FFV1, which keeps every pixel).
 
     >>> str(Video()), str(Video(frames=8, size=(112, 112)))
     ('video', 'video(frames=8, size=(112, 112))')
@@ -195,10 +196,10 @@ class Video(Media):
         _one_of(self.format, _VIDEO_FORMATS, "formats")
         if isinstance(self.rate, bool) or not isinstance(self.rate, int | float) or not 0 < self.rate <= 1000:
             raise SchemaError(f"expected a rate above 0 and up to 1000 frames per second, got {self.rate!r}")
-        if self.frames is not None and self.sampling == "uniform" and self.stride != 1:
+        if self.frames is not None and self.sampling in _SPREAD_SAMPLINGS and self.stride != 1:
             raise SchemaError(
-                f"expected no stride with sampling='uniform', which spreads {self.frames} frames over the whole video, "
-                f"got {self.stride}: give sampling='start', 'center' or 'random'"
+                f"expected no stride with sampling={self.sampling!r}, which spreads {self.frames} frames over the whole "
+                f"video, got {self.stride}: give sampling='start', 'center' or 'random'"
             )
         _check_begin(self)
         self._check_decode()
