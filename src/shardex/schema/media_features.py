@@ -198,8 +198,8 @@ class Video(Media):
             raise SchemaError(f"expected a rate above 0 and up to 1000 frames per second, got {self.rate!r}")
         if self.frames is not None and self.sampling in _SPREAD_SAMPLINGS and self.stride != 1:
             raise SchemaError(
-                f"expected no stride with sampling={self.sampling!r}, which spreads {self.frames} frames over the whole "
-                f"video, got {self.stride}: give sampling='start', 'center' or 'random'"
+                f"expected no stride with sampling={self.sampling!r}, which spreads {self.frames} frames over the "
+                f"whole video, got {self.stride}: give sampling='start', 'center' or 'random'"
             )
         _check_begin(self)
         self._check_decode()
