@@ -10,9 +10,9 @@ competitors are interleaved. Results are compared before they are measured.
 - *decode*: JPEG files in memory to a batch. The limit is simplejpeg alone: plain loops over shares of the files, one
   loop per thread, results dropped. CPU time per image is given, too: it tells more than time on a busy machine
 - *steps*: the same with random-resized crops, beside Pillow doing the same steps one after the other in a thread pool
-- *loader*: shuffled epochs of a folder of JPEG files in class folders, decoded, cropped to 224 x 224, with two workers,
-  beside `ImageFolder` and `DataLoader` of torchvision with two workers. The limit is simplejpeg alone on two threads,
-  which decodes images of full size and does not resize
+- *loader*: shuffled epochs of a folder of JPEG files in class folders, decoded, cropped to 224 x 224, beside
+  `ImageFolder` and `DataLoader` of torchvision with as many workers (``--workers``). The limit is simplejpeg alone on
+  as many threads, which decodes images of full size and does not resize
 - *formats*: PNG, WebP and JPEG decoded by Pillow and by libraries that are installed (imagecodecs, OpenCV)
 """
 
@@ -38,7 +38,7 @@ import numpy as np
 
 SIDE, COUNT, QUICK_COUNT = 288, 512, 96
 FOLDER_COUNT, QUICK_FOLDER_COUNT = 3000, 512
-CROP, BATCH, WORKERS = 224, 256, 2
+CROP, BATCH = 224, 256
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 Job = Callable[[], Any]
@@ -220,13 +220,13 @@ def other_decoders(form: str) -> dict[str, Callable[[bytes], Any]]:
 # -- loaders: each in a fresh process, which returns images, seconds and CPU seconds ----------------------------
 
 
-def limit_epoch(folder: Path) -> Callable[[], int]:
+def limit_epoch(folder: Path, workers: int) -> Callable[[], int]:
     import simplejpeg
 
     files = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
 
     def run() -> int:
-        in_threads(simplejpeg.decode_jpeg, files, WORKERS)
+        in_threads(simplejpeg.decode_jpeg, files, workers)
         return len(files)
 
     return run
@@ -242,7 +242,7 @@ def shardex_epoch(folder: Path, workers: int) -> Callable[[], int]:
     return counted(iter(loader), lambda batch: len(batch["image"]), folder)
 
 
-def torchvision_epoch(folder: Path) -> Callable[[], int]:
+def torchvision_epoch(folder: Path, workers: int) -> Callable[[], int]:
     import torch
     from torchvision import datasets, transforms
 
@@ -250,7 +250,7 @@ def torchvision_epoch(folder: Path) -> Callable[[], int]:
         [transforms.RandomResizedCrop(CROP), transforms.RandomHorizontalFlip(), transforms.PILToTensor()]
     )
     loader = torch.utils.data.DataLoader(
-        datasets.ImageFolder(str(folder), steps), BATCH, shuffle=True, num_workers=WORKERS, persistent_workers=True
+        datasets.ImageFolder(str(folder), steps), BATCH, shuffle=True, num_workers=workers, persistent_workers=True
     )
     forever = (batch for _ in itertools.count() for batch in loader)
     return counted(forever, lambda batch: len(batch[0]), folder)
@@ -271,11 +271,11 @@ def counted(batches: Any, size: Callable[[Any], int], folder: Path) -> Callable[
     return run
 
 
-LOADERS: dict[str, Callable[[Path], Callable[[], int]]] = {
+LOADERS: dict[str, Callable[[Path, int], Callable[[], int]]] = {
     "simplejpeg alone, full size, no resize": limit_epoch,
-    "shardex, decoding in threads of the loop": lambda folder: shardex_epoch(folder, 0),
-    "shardex, 2 worker processes": lambda folder: shardex_epoch(folder, WORKERS),
-    "torchvision ImageFolder, DataLoader with 2 workers": torchvision_epoch,
+    "shardex, decoding in threads of the loop": lambda folder, workers: shardex_epoch(folder, 0),
+    "shardex, worker processes": shardex_epoch,
+    "torchvision ImageFolder, DataLoader": torchvision_epoch,
 }
 
 
@@ -291,17 +291,17 @@ def cpu_seconds() -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def child(name: str, folder: Path) -> None:
+def child(name: str, folder: Path, workers: int) -> None:
     """Run one loader in this process; print images, seconds and CPU seconds."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:WORKERS])
-    run = LOADERS[name](folder)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:workers])
+    run = LOADERS[name](folder, workers)
     start, used = time.perf_counter(), cpu_seconds()
     taken = run()
     print(json.dumps([taken, time.perf_counter() - start, cpu_seconds() - used]), flush=True)
     os._exit(0)  # workers of endless loaders are not waited for
 
 
-def measure_loader(count: int, repetitions: int, torchvision: str) -> None:
+def measure_loader(count: int, repetitions: int, workers: int, torchvision: str) -> None:
     best: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as scratch:
         write_folder(Path(scratch), count)
@@ -310,7 +310,7 @@ def measure_loader(count: int, repetitions: int, torchvision: str) -> None:
                 python = torchvision if "torchvision" in name else sys.executable
                 if not python:
                     continue
-                given = [python, "-W", "ignore", __file__, "--child", name, scratch]
+                given = [python, "-W", "ignore", __file__, "--child", name, scratch, str(workers)]
                 done = subprocess.run(given, capture_output=True, text=True, check=False)
                 if done.returncode:
                     print(f"{name} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
@@ -319,16 +319,19 @@ def measure_loader(count: int, repetitions: int, torchvision: str) -> None:
                 wall, cpu = best.get(name, (float("inf"), float("inf")))
                 best[name] = min(wall, used[0] * count / taken), min(cpu, used[1] * count / taken)
     report(
-        f"Shuffled epochs of {count} JPEG files in class folders, RandomResizedCrop({CROP}), Flip, 2 cores", count, best
+        f"Shuffled epochs of {count} JPEG files in class folders, RandomResizedCrop({CROP}), Flip, {workers} cores",
+        count,
+        best,
     )
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--child"]:
-        return child(sys.argv[2], Path(sys.argv[3]))
+        return child(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer images and repetitions")
     parser.add_argument("--repetitions", type=int, help="15 by default, 3 for loaders")
+    parser.add_argument("--workers", type=int, default=2, help="of loaders, and the cores that they may use")
     parser.add_argument("--sections", default="decode,steps,loader,formats")
     parser.add_argument("--torchvision", default=os.environ.get("BENCH_TORCHVISION", ""), help="a Python that has it")
     given = parser.parse_args()
@@ -337,7 +340,7 @@ def main() -> None:
     for section in given.sections.split(","):
         if section == "loader":
             total = QUICK_FOLDER_COUNT if given.quick else FOLDER_COUNT
-            measure_loader(total, given.repetitions or (1 if given.quick else 3), given.torchvision)
+            measure_loader(total, given.repetitions or (1 if given.quick else 3), given.workers, given.torchvision)
         else:
             {"decode": measure_decode, "steps": measure_steps, "formats": measure_formats}[section](count, repetitions)
 

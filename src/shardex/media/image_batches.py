@@ -184,7 +184,7 @@ class _Job:
 
     def _decode(self, number: int, out: NDArray[Any] | None) -> NDArray[Any] | None:
         """Decode an image into `out`; return it as an array of its own if it does not fit there."""
-        if out is not None and self.mode is not None and not self.steps:
+        if out is not None and self.mode is not None and not self.steps and number not in self._opened:
             data = self.values[number]
             if data is not None and decode_usual_jpeg(data, self.mode, out):
                 return None
