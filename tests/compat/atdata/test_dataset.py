@@ -75,6 +75,13 @@ def test_shuffled_has_every_sample_once_in_another_order_each_time(ds: atdata.Da
     assert sorted(k for batch in batches for k in batch.number) == list(range(COUNT))
 
 
+def test_many_epochs_and_shards_do_not_keep_files_open(ds: atdata.Dataset[Any]) -> None:
+    for _ in range(5):
+        list(ds.shuffled())
+        ds.process_shards(len)
+    assert len(ds._shards._opened) == 1
+
+
 def test_shuffled_with_a_seed(ds: atdata.Dataset[Any]) -> None:
     """B3.8: there was no seed."""
     first, second = ds.shuffled(seed=3), ds.shuffled(seed=3)

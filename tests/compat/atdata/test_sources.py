@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import pickle
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from typing import IO, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from torch.utils.data import DataLoader
 
 from shardex.compat import atdata
 from shardex.compat.atdata import _sources
@@ -103,6 +106,7 @@ def test_web_server_without_ranges(tmp_path: Path) -> None:
         ds = atdata.Dataset[PICTURE](pattern.replace(f"{tmp_path}/files", root))
         assert numbers(ds) == list(range(6)) and numbers(ds.select([5])) == [5]
         assert len(list(Path(ds._shards._folder).glob("*.tar"))) == 2
+        assert ds.process_shards(len) == dict(zip(ds.list_shards(), [4, 2], strict=True))
         missing = atdata.Dataset[PICTURE](f"{root}/nowhere.tar")
         with pytest.raises(FileNotFoundError, match="nowhere"):
             list(missing)
@@ -259,17 +263,67 @@ class InMemory:
         return io.BytesIO(self.files[shard_id])
 
 
-def test_source_of_the_user(tmp_path: Path) -> None:
-    paths = [Path(write_tar(tmp_path / f"{k}.tar", [picture(k), picture(k + 10)])) for k in range(2)]
-    source = InMemory({f"shard {path.stem}": path.read_bytes() for path in paths})
-    ds = atdata.Dataset[PICTURE](source)
-    assert ds.url == "shard 0" and source.opened == []
-    assert numbers(ds) == [0, 10, 1, 11] and numbers(ds.select([3])) == [11]
-    assert ds.filter(lambda one: one.number > 5).process_shards(numbers) == {"shard 0": [10], "shard 1": [11]}
-    assert source.opened == ["shard 0", "shard 1"]  # each is copied once
+@pytest.fixture
+def own(tmp_path: Path) -> InMemory:
+    """A source with four shards of two pictures each."""
+    paths = [Path(write_tar(tmp_path / f"{k}.tar", [picture(2 * k), picture(2 * k + 1)])) for k in range(4)]
+    return InMemory({f"shard {path.stem}": path.read_bytes() for path in paths})
+
+
+def test_source_of_the_user_is_read_shard_by_shard(
+    own: InMemory, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+
+    def copies() -> list[str]:
+        return os.listdir(folder)
+
+    ds = atdata.Dataset[PICTURE](own)
+    assert ds.url == "shard 0" and own.opened == []
+    samples = iter(ds)
+    assert next(samples).number == 0 and own.opened == ["shard 0"] and len(copies()) == 1
+    assert numbers(samples) == list(range(1, 8)) and own.opened == own.list_shards()
+    assert copies() == []  # each copy is removed when its samples are read
+    assert [batch.number for batch in ds.ordered(3)] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert ds.filter(lambda one: one.number > 5).process_shards(numbers)["shard 3"] == [6, 7]
+    stopped = iter(ds)
+    next(stopped)
+    del stopped
+    assert copies() == []
+
+
+def test_source_of_the_user_is_shuffled(own: InMemory) -> None:
+    ds = atdata.Dataset[PICTURE](own)
+    assert {tuple(sorted(numbers(ds.shuffled(buffer_samples=size)))) for size in (0, 1, 3, 99)} == {tuple(range(8))}
+    orders = {tuple(numbers(ds.shuffled(buffer_samples=3))) for _ in range(10)}
+    assert len(orders) > 5
+    pairs = [[k // 2 for k in order] for order in orders]
+    assert all(sorted(order[:4]) == sorted(2 * sorted(set(order[:4]))) for order in pairs)  # two shards at once
+    assert numbers(ds.shuffled(seed=1)) == numbers(ds.shuffled(seed=1))
+
+
+def test_random_access_to_a_source_of_the_user(own: InMemory) -> None:
+    ds = atdata.Dataset[PICTURE](own)
+    assert len(ds) == 8 and numbers(ds.select([7, 0])) == [7, 0]
+    assert own.opened == own.list_shards()  # each is copied once
     folder = Path(ds._shards._folder)
-    assert len(list(folder.glob("*.tar"))) == 2
+    assert len(list(folder.glob("*.tar"))) == 4
+    assert numbers(ds) == list(range(8)) and own.opened == own.list_shards()
     del ds
     assert not folder.exists()
-    assert [one.number for one in atdata.Dataset[PICTURE](source)] == [0, 10, 1, 11]  # copies live as long as the loop
-    assert numbers(pickle.loads(pickle.dumps(atdata.Dataset[PICTURE](source)))) == [0, 10, 1, 11]
+    assert numbers(pickle.loads(pickle.dumps(atdata.Dataset[PICTURE](own)))) == list(range(8))
+
+
+def test_source_of_the_user_in_workers_of_torch(own: InMemory) -> None:
+    ds = atdata.Dataset[PICTURE](own)
+    for stream in (ds.ordered(), ds.shuffled(buffer_samples=2)):
+        loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context="fork")
+        assert sorted(numbers(loader)) == list(range(8))
+    one = atdata.Dataset[PICTURE](InMemory({"shard 0": own.files["shard 0"]}))
+    loader = DataLoader(one.ordered(), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    assert sorted(numbers(loader)) == [0, 1]
+
+
+def test_source_without_shards() -> None:
+    assert list(atdata.Dataset[PICTURE](InMemory({}))) == []

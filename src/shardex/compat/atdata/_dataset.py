@@ -21,9 +21,10 @@ from shardex.compat.atdata._samples import DictSample, SampleBatch
 from shardex.compat.atdata._shards import PACKED, Shards
 from shardex.compat.atdata._sources import URLSource, load
 from shardex.compat.atdata._steps import Steps, ViewOfAny, view_of
-from shardex.compat.atdata._stream import SampleStream, samples_of
+from shardex.compat.atdata._stream import SampleStream, Shuffle, samples_of
 from shardex.compat.atdata.manifest import SampleLocation, query_fields, query_shards
 from shardex.errors import ArgumentError, FormatError, RowError
+from shardex.rows import whole_number
 from shardex.schema import MSGPACK, describe, hints_of
 
 ST = TypeVar("ST")
@@ -211,11 +212,15 @@ class Dataset(Generic[ST]):
     ) -> SampleStream[Any]:
         """Return all samples in random order, or batches of them.
 
-        The order is a shuffle of all samples, which needs no buffers, so their sizes have no effect. Every iteration
-        has another order; those of a `seed` are the same in every run. Workers that a torch `DataLoader` starts for
-        every epoch know no earlier epochs, so with a seed they repeat the first.
+        The order is a shuffle of all samples, for which no buffers are needed. Only shards that cannot be read in
+        place (blobs, those of own sources) come in random order, and at least `buffer_samples` are shuffled at once.
+        Every iteration has another order; those of a `seed` are the same in every run. Workers that a torch
+        `DataLoader` starts for every epoch know no earlier epochs, so with a seed they repeat the first.
         """
-        return SampleStream(self._shards, self._steps, self.sample_type, batch_size, shuffle=True, seed=seed)
+        how = Shuffle(
+            whole_number("buffer_samples", buffer_samples, 0), None if seed is None else whole_number("seed", seed)
+        )
+        return SampleStream(self._shards, self._steps, self.sample_type, batch_size, how)
 
     def __iter__(self) -> Iterator[ST]:
         return iter(self.ordered())
@@ -284,7 +289,8 @@ class Dataset(Generic[ST]):
         """
 
         def work(shard: str) -> Any:
-            return fn(list(samples_of(self._shards.some([shard]), self._steps)))
+            found = self._shards.in_turn([shard], keep=False)
+            return fn([sample for rows in found for sample in samples_of(rows, self._steps)])
 
         names = self.list_shards() if shards is None else list(shards)
         return process_shards(work, names, checkpoint, on_shard_error)

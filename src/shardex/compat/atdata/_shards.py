@@ -1,11 +1,12 @@
 """The samples of a source of shards as rows of the core: a key and packed bytes each, opened at first use."""
 
 import os
+import random
 import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, cast
 
@@ -19,51 +20,35 @@ from shardex.sources import absolute_path, is_url
 KEY, PACKED = "__key__", "msgpack"
 _COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst")
 _PIECE = 1 << 20
+_PREFIX = "shardex-shards-"
 
 
 class Shards:
-    """The shards of a source; every method returns a dataset with the fields of `KEY` and `PACKED`.
+    """The shards of a source, as datasets with the fields `KEY` and `PACKED`.
 
     The core reads shards with an address by ranges. Blobs, shards of other sources, and those of web servers that send
-    only whole files are copied to temporary files first, which are removed with this object.
+    only whole files are copied to temporary files first: by `in_turn` a few at once, for random access all of them,
+    until this object is removed.
     """
 
     def __init__(self, source: DataSource) -> None:
         self.source = source
+        self._copied = type(source) not in (URLSource, S3Source)
         self._opened: dict[tuple[str, ...], tuple[Any, Dataset]] = {}
         self._rows_by_key: tuple[Dataset, dict[str, int]] | None = None
         self._copies: dict[str, str] = {}
         self._copying = threading.Lock()
-        self._copies_web = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shards, (self.source,)
 
+    # -- random access ----------------------------------------------------------------------------------------------
+
     def all(self) -> Dataset:
         """Return the samples of all shards."""
-        return self.some(self.source.list_shards())
-
-    def some(self, shards: Sequence[str]) -> Dataset:
-        """Return the samples of these shards."""
-        names = tuple(shards)
-        addresses = self._addresses(names)
-        state = [_state(one) for one in addresses]
-        known, opened = self._opened.get(names, (None, None))
-        if opened is None or known != state:  # a shard that was written again is opened again
-            try:
-                opened = _open(addresses)
-            except RemoteReadError:
-                if self._copies_web or not any(map(_is_web, addresses)):
-                    raise
-                self._copies_web = True
-                return self.some(shards)
-            self._opened[names] = state, opened
-        return opened
-
-    def part(self, number: int, count: int) -> Dataset:
-        """Return one of several parts of all samples: every shard is in one, or samples if there are too few shards."""
-        names = self.source.list_shards()
-        return self.some(names[number::count]) if len(names) >= count else self.all()[number::count]
+        names = tuple(self.source.list_shards())
+        found = self._read_in_place(names)
+        return self._open_again(names, [self._copy_of(one) for one in names]) if found is None else found
 
     def row_of(self, key: str) -> int | None:
         """Return the row of the first sample with a key, `None` if there is none."""
@@ -73,33 +58,82 @@ class Shards:
             self._rows_by_key = rows, {one: len(keys) - 1 - k for k, one in enumerate(reversed(keys))}
         return self._rows_by_key[1].get(key)
 
-    def _addresses(self, shards: Sequence[str]) -> list[str]:
-        if type(self.source) not in (URLSource, S3Source):
-            return [self._copied(one) for one in shards]
-        found = cast("URLSource", self.source).addresses(shards)
-        return [self._copied(one) if _is_web(one) else one for one in found] if self._copies_web else found
+    # -- one after the other ----------------------------------------------------------------------------------------
 
-    def _copied(self, shard: str) -> str:
-        """Return the path of a copy of a shard."""
+    def in_turn(
+        self, shards: Sequence[str], at_least: int = 1, shuffle: random.Random | None = None, *, keep: bool = True
+    ) -> Iterator[Dataset]:
+        """Yield the samples of these shards: all together, or if they are copied at least so many of them at once.
+
+        Copied shards can be shuffled. With `keep` files stay open for the next time.
+        """
+        names = tuple(shards)
+        if not names:
+            return
+        if (found := self._read_in_place(names, keep)) is not None:
+            yield found
+        elif self._copies.keys() >= set(names):
+            yield _open([self._copies[one] for one in names])
+        else:
+            left = list(names)
+            if shuffle is not None:
+                shuffle.shuffle(left)
+            yield from self._copied_in_turn(left, at_least)
+
+    def _copied_in_turn(self, left: list[str], at_least: int) -> Iterator[Dataset]:
+        while left:
+            with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
+                group: list[Dataset] = []
+                while (left and sum(map(len, group)) < at_least) or not group:
+                    path = os.path.join(folder, f"{len(group):06d}.tar")
+                    self._copy(left.pop(0), path)
+                    group.append(_open([path]))
+                yield group[0] if len(group) == 1 else concat(*group)
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    def _read_in_place(self, names: tuple[str, ...], keep: bool = True) -> Dataset | None:
+        """Return shards that the core can read where they are, `None` for those that must be copied."""
+        if self._copied:
+            return None
+        addresses = cast("URLSource", self.source).addresses(names)
+        try:
+            return self._open_again(names, addresses) if keep else _open(addresses)
+        except RemoteReadError:
+            if not any(one.startswith(("http://", "https://")) for one in addresses):
+                raise
+        self._copied = True  # the server may not know ranges
+        return None
+
+    def _open_again(self, names: tuple[str, ...], addresses: Sequence[str]) -> Dataset:
+        """Return what was opened before; a shard that was written again since then is opened again."""
+        state = [_state(one) for one in addresses]
+        known, opened = self._opened.get(names, (None, None))
+        if opened is None or known != state:
+            opened = _open(addresses)
+            self._opened[names] = state, opened
+        return opened
+
+    def _copy_of(self, shard: str) -> str:
+        """Return the path of a copy of a shard that stays."""
         with self._copying:
             if shard not in self._copies:
                 if not self._copies:
-                    self._folder = tempfile.mkdtemp(prefix="shardex-shards-")
+                    self._folder = tempfile.mkdtemp(prefix=_PREFIX)
                     weakref.finalize(self, _remove, self._folder, os.getpid())
                 path = os.path.join(self._folder, f"{len(self._copies):06d}.tar")
-                with self.source.open_shard(shard) as stream, open(path, "wb") as out:
-                    shutil.copyfileobj(stream, out, _PIECE)
+                self._copy(shard, path)
                 self._copies[shard] = path
             return self._copies[shard]
+
+    def _copy(self, shard: str, path: str) -> None:
+        with self.source.open_shard(shard) as stream, open(path, "wb") as out:
+            shutil.copyfileobj(stream, out, _PIECE)
 
 
 def _remove(folder: str, pid: int) -> None:
     if pid == os.getpid():  # not a forked child
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_web(address: str) -> bool:
-    return address.startswith(("http://", "https://"))
 
 
 def _open(addresses: Sequence[str]) -> Dataset:

@@ -4,7 +4,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from shardex.compat.atdata._samples import SampleBatch
 from shardex.compat.atdata._shards import KEY, PACKED, Shards
@@ -20,6 +20,13 @@ else:
     Samples = Generic
 
 
+class Shuffle(NamedTuple):
+    """How samples are shuffled: all of them, or if shards are copied one after the other at least so many at once."""
+
+    buffer_samples: int
+    seed: int | None
+
+
 class SampleStream(Samples[T]):
     """Samples, or batches of them; can be iterated any number of times, and shuffled ones are in another order then.
 
@@ -32,29 +39,39 @@ class SampleStream(Samples[T]):
         steps: Callable[[bytes], Any],
         sample_type: Any,
         batch_size: int | None,
-        shuffle: bool = False,
-        seed: int | None = None,
+        shuffle: "Shuffle | None" = None,
     ) -> None:
         self._shards, self._steps, self._sample_type = shards, steps, sample_type
         self._batch_size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
-        self._shuffle, self._seed, self._epoch = shuffle, seed, 0
+        self._shuffle, self._epoch = shuffle, 0
         _tell_torch()
 
     def __iter__(self) -> Iterator[T]:
-        part = part_of_worker()
-        rows = self._shards.all() if part is None else self._shards.part(*part)
-        if self._shuffle:
-            seed = random.getrandbits(62) if self._seed is None else whole_number("seed", self._seed)
-            rows = rows.shuffle(seed, self._epoch)
-            self._epoch += 1
-        samples = samples_of(rows, self._steps)
         # A generator, so that this object, with its temporary copies of shards, is there until the end.
+        samples = self._samples()
         yield from samples if self._batch_size is None else self._batches(samples, self._batch_size)
+
+    def _samples(self) -> Iterator[Any]:
+        names, part = self._shards.source.list_shards(), part_of_worker()
+        if part is not None and len(names) >= part[1]:
+            names, part = names[part[0] :: part[1]], None
+        if self._shuffle is None:
+            for rows in self._shards.in_turn(names):
+                yield from samples_of(_part(rows, part), self._steps)
+            return
+        seed = random.getrandbits(62) if self._shuffle.seed is None else self._shuffle.seed
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        for rows in self._shards.in_turn(names, self._shuffle.buffer_samples, random.Random(f"{seed} {epoch}")):
+            yield from samples_of(_part(rows, part).shuffle(seed, epoch), self._steps)
 
     def _batches(self, samples: Iterator[Any], size: int) -> Iterator[Any]:
         kind: Any = SampleBatch.__class_getitem__(self._sample_type)  # type: ignore[attr-defined]
         while some := list(islice(samples, size)):
             yield kind(some)
+
+
+def _part(rows: Dataset, part: tuple[int, int] | None) -> Dataset:
+    return rows if part is None else rows[part[0] :: part[1]]
 
 
 def samples_of(rows: Dataset, steps: Callable[[bytes], Any]) -> Iterator[Any]:
