@@ -26,7 +26,7 @@ from shardex.compat.atdata.manifest import (
     query_fields,
     resolve_manifest_fields,
 )
-from shardex.errors import ArgumentError, FieldError, FormatError, NotFoundError, QueryError
+from shardex.errors import ArgumentError, FieldError, FormatError, NotFoundError, QueryError, SchemaError
 from tests.compat.atdata.samples_for_manifests import Shot, shots
 
 
@@ -98,6 +98,42 @@ def test_queries(folder: Path, where: Any, expected: list[int]) -> None:
         assert [int(one.key[:9]) for one in found] == expected
         assert [one.shard for one in found] == [f"train-{k // 4:06d}" for k in expected]
     assert isinstance(SampleLocation("a", "b", 3), SampleLocation)
+
+
+@pytest.mark.parametrize(
+    ("where", "shards"),
+    [
+        (Q.n > 7, [2]),
+        (Q.n >= 7, [1, 2]),
+        (Q.n < 4, [0]),
+        ((Q.n <= 4) & (Q.label == "a"), [0, 1]),
+        ((Q.n == 0) | (Q.n == 9), [0, 2]),
+        (Q.n.isin([1, 2]), [0]),
+        (Q.label == "c", []),
+        (Q.label.isin(["c", "a"]), [0, 1, 2]),
+        (~(Q.n > 3), [0, 1, 2]),
+        (Q.n != 3, [0, 1, 2]),
+        (Q.flag == 1, [0, 1, 2]),
+        (F.unknown == 3, [0, 1, 2]),
+    ],
+)
+def test_shards_without_matches_are_not_read(folder: Path, where: Any, shards: list[int]) -> None:
+    headers = [strict_json(folder / f"train-{number:06d}.manifest.json") for number in range(3)]
+    assert [number for number, one in enumerate(headers) if where.may_match(one["aggregates"])] == shards
+    executor = QueryExecutor.from_directory(folder)
+    for number in set(range(3)) - set(shards):
+        (folder / f"train-{number:06d}.manifest.parquet").unlink()
+    if "unknown" not in repr(where):
+        assert {one.shard for one in executor.query(where)} <= {f"train-{number:06d}" for number in shards}
+
+
+@pytest.mark.parametrize(("field", "value"), [("n", "3"), ("n", [1]), ("tags", "abc"), ("tags", 3), ("label", set())])
+def test_values_that_manifests_cannot_hold(tmp_path: Path, field: str, value: Any) -> None:
+    sample = shots(1)[0]
+    setattr(sample, field, value)
+    with pytest.raises(SchemaError, match=f"field {field} of"):
+        write_samples([sample], tmp_path / "a.tar", manifest=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_manifests_by_url(folder: Path) -> None:

@@ -23,9 +23,10 @@ from shardex.compat.atdata.manifest import F, QueryExecutor, ShardManifest
 from tests.compat.atdata.samples_for_manifests import Shot, shots
 
 VERSION = "0.7.0b1"
-PACKAGES = f"""atdata=={VERSION} webdataset==1.0.2 braceexpand==0.1.7 PyYAML numpy>=2.3,<3 pandas>=2.3,<4
-python-dateutil six fastparquet cramjam fsspec packaging msgpack ormsgpack libipld>=3.3,<4 python-dotenv typer click
-typing_extensions annotated-doc shellingham""".split()
+PACKAGES = f"""atdata=={VERSION} annotated-doc==0.0.6 braceexpand==0.1.7 click==8.5.1 cramjam==2.14.0
+fastparquet==2026.9.0 fsspec==2026.9.0 libipld==3.5.0 msgpack==1.2.4 numpy==2.5.4 ormsgpack==1.13.1 packaging==26.3
+pandas==3.1.1 python-dateutil==4.0.0 python-dotenv==1.2.4 PyYAML==6.0.3 shellingham==1.5.4 six==1.17.0 typer==0.29.0
+typing_extensions==4.16.0 webdataset==1.0.2""".split()
 PROGRAM = Path(__file__).with_name("real_atdata.py")
 BUILD = Path(__file__).parents[3] / "build"
 VALUES: list[Any] = [{}, {"b": 1, "a": [1.5, None, True, "é"], "aa": -(2**63)}, [2**64 - 1], "text"]
@@ -57,22 +58,32 @@ def installed(python: str) -> Path:
     with open(BUILD / f"{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            part = folder.with_suffix(".part")
+            part = folder.with_name(f"{folder.name}.part")
             shutil.rmtree(part, ignore_errors=True)
-            options = ["--quiet", "--no-deps", "--only-binary=:all:", "--no-compile", "--disable-pip-version-check"]
-            done = subprocess.run(
-                [python, "-m", "pip", "install", *options, f"--target={part}", *PACKAGES],
-                check=False,
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
-            if done.returncode:
-                pytest.skip(f"atdata {VERSION} cannot be installed: {done.stderr.strip()[-300:]}")
+            install(python, part)
             # atdata imports s3fs for one name; the package would need a dozen others.
             (part / "s3fs.py").write_text("class S3FileSystem: ...\n")
             part.rename(folder)
     return folder
+
+
+def install(python: str, folder: Path) -> None:
+    """Install the packages into a folder; without a network the tests are skipped."""
+    options = [
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-compile",
+        "--disable-pip-version-check",
+        "--retries=1",
+    ]
+    command = [python, "-m", "pip", "install", *options, f"--target={folder}", *PACKAGES]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"atdata {VERSION} cannot be installed: pip took too long")
+    if done.returncode:
+        pytest.skip(f"atdata {VERSION} cannot be installed: {done.stderr.strip()[-300:]}")
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,10 @@ Samples are packed by the types of their values; the core indexes tars, reads ra
   (`_waiting`), apart from entries and schema records
 """
 
-from shardex.compat.atdata import atmosphere
+import warnings
+from typing import Any
+
+from shardex.compat.atdata import _protocols, atmosphere
 from shardex.compat.atdata._checksums import ShardWriteResult, verify_checksums
 from shardex.compat.atdata._cid import generate_cid, verify_cid
 from shardex.compat.atdata._dataset import Dataset
@@ -125,3 +128,10 @@ __all__ = [
     "verify_cid",
     "write_samples",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "AbstractIndex":
+        warnings.warn("AbstractIndex is deprecated, use Index as the annotation", DeprecationWarning, stacklevel=2)
+        return _protocols.AbstractIndex
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardex.errors import ArgumentError
+import numpy as np
+
+from shardex.errors import ArgumentError, SchemaError
+from shardex.schema import describe
 
 
 @dataclass
@@ -58,6 +61,8 @@ class NumericAggregate:
 
     def add(self, value: float) -> None:
         """Take one number into account."""
+        if not isinstance(value, int | float | np.number):
+            raise SchemaError(f"expected a number, got {describe(value)}")
         number = float(value)
         if math.isnan(number):
             return
@@ -88,6 +93,8 @@ class SetAggregate:
 
     def add(self, values: Iterable[Any]) -> None:
         """Add the values of one list."""
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise SchemaError(f"expected a list, got {describe(values)}")
         self.all_values.update(map(str, values))
 
     def to_dict(self) -> dict[str, Any]:

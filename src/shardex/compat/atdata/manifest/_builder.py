@@ -9,6 +9,7 @@ import numpy as np
 from shardex.compat.atdata.manifest._aggregates import create_aggregate
 from shardex.compat.atdata.manifest._fields import resolve_manifest_fields
 from shardex.compat.atdata.manifest._manifest import KEY, OFFSET, SIZE, ShardManifest, import_pandas
+from shardex.errors import SchemaError
 
 
 class ManifestBuilder:
@@ -56,7 +57,10 @@ class ManifestBuilder:
             column.append(row[name])
         for name, aggregate in self._aggregates.items():
             if values[name] is not None:
-                aggregate.add(values[name])
+                try:
+                    aggregate.add(values[name])
+                except (TypeError, ValueError) as error:
+                    raise SchemaError(f"{error} - at field {name} of the manifest, sample {key}") from None
 
     def build(self) -> ShardManifest:
         """Return the manifest of the samples added so far."""

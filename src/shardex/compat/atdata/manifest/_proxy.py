@@ -2,11 +2,14 @@
 
 import functools
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shardex.compat.atdata.manifest._fields import resolve_manifest_fields
 from shardex.errors import ArgumentError, unknown_field
+
+Aggregates = Mapping[str, Mapping[str, Any]]
+"""Summaries of the fields of a shard."""
 
 
 def _isin(column: Any, values: Any) -> Any:
@@ -34,11 +37,15 @@ class Predicate:
     ((score > 0.9) & ~(label == 'dog'))
     """
 
-    __slots__ = ("_text", "_where")
+    __slots__ = ("_may", "_text", "_where")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, where: Callable[[Any], Any], text: str) -> None:
-        self._where, self._text = where, text
+    def __init__(self, where: Callable[[Any], Any], text: str, may: Callable[[Aggregates], bool]) -> None:
+        self._where, self._text, self._may = where, text, may
+
+    def may_match(self, aggregates: Aggregates) -> bool:
+        """Return False if the summaries of a shard show that none of its samples fulfils the condition."""
+        return self._may(aggregates)
 
     def __call__(self, df: Any) -> Any:
         return self._where(df)
@@ -54,12 +61,13 @@ class Predicate:
         return self._joined(other, operator.or_, "|")
 
     def __invert__(self) -> "Predicate":
-        return Predicate(functools.partial(_inverted, self), f"~{self._text}")
+        return Predicate(functools.partial(_inverted, self), f"~{self._text}", _always)
 
     def _joined(self, other: "Predicate", join: Callable[[Any, Any], Any], sign: str) -> "Predicate":
         if not isinstance(other, Predicate):
             return NotImplemented
-        return Predicate(functools.partial(_both, join, self, other), f"({self._text} {sign} {other._text})")
+        may = functools.partial(_both, join, self.may_match, other.may_match)
+        return Predicate(functools.partial(_both, join, self, other), f"({self._text} {sign} {other._text})", may)
 
     def __bool__(self) -> bool:
         raise ArgumentError(f"expected & and | and ~ between conditions, got and, or, not, or a chain at {self._text}")
@@ -72,8 +80,12 @@ def _inverted(one: Predicate, df: Any) -> Any:
     return ~one(df)
 
 
-def _both(join: Callable[[Any, Any], Any], one: Predicate, other: Predicate, df: Any) -> Any:
-    return join(one(df), other(df))
+def _both(join: Callable[[Any, Any], Any], one: Callable[[Any], Any], other: Callable[[Any], Any], of: Any) -> Any:
+    return join(one(of), other(of))
+
+
+def _always(_: Aggregates) -> bool:
+    return True
 
 
 class FieldProxy:
@@ -91,7 +103,8 @@ class FieldProxy:
 
     def _compared(self, sign: str, value: Any) -> Predicate:
         compare = functools.partial(_compare, self._name, _OPERATORS[sign], value)
-        return Predicate(compare, f"({self._name} {_SIGNS[sign]} {value!r})")
+        may = functools.partial(_may_match, self._name, sign, value)
+        return Predicate(compare, f"({self._name} {_SIGNS[sign]} {value!r})", may)
 
     def __gt__(self, value: Any) -> Predicate:
         return self._compared("gt", value)
@@ -127,6 +140,22 @@ def _compare(name: str, compare: Callable[[Any, Any], Any], value: Any, df: Any)
     if name not in df:
         raise unknown_field(name, df.columns, ": only these are in the manifests")
     return compare(df[name], value)
+
+
+def _may_match(name: str, sign: str, value: Any, aggregates: Aggregates) -> bool:
+    """Return False if no value that these summaries allow fulfils a comparison."""
+    found = aggregates.get(name, {})
+    values = value if sign == "isin" else [value]
+    if found.get("type") == "numeric" and all(isinstance(one, int | float) for one in values):
+        low, high = found.get("min"), found.get("max")
+        if low is None or high is None or sign == "ne":
+            return True
+        if sign in ("eq", "isin"):
+            return any(low <= one <= high for one in values)
+        return bool(_OPERATORS[sign](high if sign in ("gt", "ge") else low, value))
+    if found.get("type") == "categorical" and sign in ("eq", "isin") and all(isinstance(one, str) for one in values):
+        return any(one in found.get("value_counts", {}) for one in values)
+    return True
 
 
 def query_fields(sample_type: type) -> Any:

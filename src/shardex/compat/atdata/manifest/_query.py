@@ -17,6 +17,7 @@ from shardex.compat.atdata.manifest._manifest import (
     exists,
     sidecar_of,
 )
+from shardex.compat.atdata.manifest._proxy import Predicate
 from shardex.errors import NotFoundError, QueryError, storage_errors
 
 
@@ -32,7 +33,7 @@ class SampleLocation:
 class QueryExecutor:
     """Finds samples in manifests."""
 
-    def __init__(self, manifests: Iterable[ShardManifest]) -> None:
+    def __init__(self, manifests: "Iterable[ShardManifest | _Stored]") -> None:
         self._manifests = list(manifests)
 
     def query(self, where: Callable[[Any], Any]) -> list[SampleLocation]:
@@ -40,7 +41,13 @@ class QueryExecutor:
 
         `where` is a `Predicate`, or a function of the table (a DataFrame) that returns a boolean for each row.
         """
-        return [location for manifest in self._manifests for location in _matches(manifest, where)]
+        found: list[SampleLocation] = []
+        for number, one in enumerate(self._manifests):
+            if isinstance(where, Predicate) and not where.may_match(one.aggregates):
+                continue  # without reading the table
+            manifest = self._manifests[number] = one.manifest() if isinstance(one, _Stored) else one
+            found += _matches(manifest, where)
+        return found
 
     @classmethod
     def from_directory(cls, directory: str | os.PathLike[str]) -> Self:
@@ -66,12 +73,23 @@ def query_shards(shard_urls: Sequence[str], where: Callable[[Any], Any]) -> list
     return QueryExecutor.from_shard_urls(shard_urls).query(where)
 
 
-def _manifests_of(shards: Iterable[str]) -> Iterator[ShardManifest]:
+class _Stored:
+    """A manifest whose table is read when a query needs it."""
+
+    def __init__(self, header: str, table: str) -> None:
+        self._header, self._table = header, table
+        self.aggregates = ShardManifest.from_json_only(header).aggregates
+
+    def manifest(self) -> ShardManifest:
+        """Return the whole manifest."""
+        return ShardManifest.from_files(self._header, self._table)
+
+
+def _manifests_of(shards: Iterable[str]) -> Iterator[ShardManifest | _Stored]:
     for shard in shards:
         header, table = sidecar_of(shard, JSON_SUFFIX), sidecar_of(shard, PARQUET_SUFFIX)
         if exists(header):
-            whole = exists(table)
-            yield ShardManifest.from_files(header, table) if whole else ShardManifest.from_json_only(header)
+            yield _Stored(header, table) if exists(table) else ShardManifest.from_json_only(header)
 
 
 def _matches(manifest: ShardManifest, where: Callable[[Any], Any]) -> Iterator[SampleLocation]:
