@@ -256,7 +256,7 @@ def test_wrong_values_are_named(tmp_path: Path) -> None:
     features = Features({"volume": Array3D((1, 1, 2)), "n": Value("int8")})
     good = {"volume": [[[1, 2]]], "n": 1}
     for wrong, where in (
-        ({**good, "volume": np.zeros((1, 2, 2))}, r"expected uint8\[1, 1, 2\].*field volume.*sample 1"),
+        ({**good, "volume": np.zeros((1, 2, 2))}, r"expected uint8\[1, 1, 2\].*sample 1, field volume"),
         ({**good, "n": 1000}, "sample 1, field n"),
         ({**good, "n": "text"}, "sample 1, field n"),
     ):

@@ -78,15 +78,16 @@ def encode_example(example: Mapping[str, Any], features: Mapping[str, Any], *, c
     >>> encode_example({"label": "dog", "id": 3}, {"label": ClassLabel(names=["cat", "dog"])})
     {'label': 1, 'id': 3}
     """
-    return {name: _encode(value, features.get(name), name, cache_dir) for name, value in example.items()}
+    folder = None if cache_dir is None else Path(cache_dir)
+    return {name: _encode(value, features.get(name), name, folder) for name, value in example.items()}
 
 
-def _encode(value: Any, feature: Any, name: str, cache_dir: Any) -> Any:
+def _encode(value: Any, feature: Any, name: str, cache_dir: Path | None) -> Any:
     if isinstance(feature, Video) and feature.storage == "path" and cache_dir is None:
         return None if value is None else os.fspath(value) if isinstance(value, os.PathLike) else str(value)
     known = feature if isinstance(feature, FeatureType) else FeatureType()
     try:
-        return known.encode(value, cache_dir=None if cache_dir is None else Path(cache_dir))
+        return known.encode(value, cache_dir=cache_dir)
     except SchemaError as error:
         raise _located(error, f"field {name}") from None
 
@@ -345,8 +346,9 @@ def write_sharded_arrow_cache(
             ) as out,
             closing(_examples(generator, wanted, num_encode_workers)) as examples,
         ):
+            folder = Path(out.folder)
             for number, example in enumerate(examples):
-                out.append(_row(example, wanted, out.folder, number))
+                out.append(_row(example, wanted, folder, number))
     return read_sharded_cache_meta(cache_dir)
 
 
@@ -404,16 +406,20 @@ def _encode_image(value: Any, feature: core.Feature) -> bytes | None:
     return Image(feature.format).encode(value)
 
 
-def _row(example: Mapping[str, Any], features: Features, folder: str, number: int) -> dict[str, Any]:
-    for name in features:
-        if name not in example:
-            raise MissingColumnError(
-                f"expected a value for every column, or None, got none for {name!r} - at sample {number}"
-            )
+def _row(example: Mapping[str, Any], features: Features, folder: Path, number: int) -> dict[str, Any]:
+    row, name = dict[str, Any](), ""
     try:
-        return {name: _encode(example[name], feature, name, folder) for name, feature in features.items()}
+        for name, feature in features.items():
+            row[name] = feature.encode(example[name], cache_dir=folder)
     except SchemaError as error:
-        raise _located(error, f"sample {number}") from None
+        raise _located(error, f"sample {number}, field {name}") from None
+    except KeyError:
+        if name in example:
+            raise
+        raise MissingColumnError(
+            f"expected a value for every column, or None, got none for {name!r} - at sample {number}"
+        ) from None
+    return row
 
 
 # -- Lance ------------------------------------------------------------------------------------------------------
