@@ -1,7 +1,8 @@
 """Images, audio and video as Hugging Face `datasets` stores them, structs of `bytes` and `path`, converted to bytes.
 
-Where `bytes` is null, the file at `path` is read by a function that rows give: it knows which files may be read.
-`types` decides that a struct holds media; `decode` reads the converted arrays.
+So are the videos of stable-datasets, whose structs have more parts, and whose paths begin at a folder of its own. Where
+`bytes` is null, the file at `path` is read by a function that rows give: it knows which files may be read. `types`
+decides that a struct holds media; `decode` reads the converted arrays.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import pyarrow as pa
 
 from shardex.arrow.decode import Decode, decode_array, list_parts
 from shardex.arrow.storage import storage_array
-from shardex.arrow.types import is_media_struct, number_array, value_type
+from shardex.arrow.types import STABLE_PARTS, is_media_struct, number_array, value_type
 from shardex.errors import FormatError, ShardexError
 from shardex.kernel import Column
 from shardex.schema import Feature, Map, Media, Optional, Sequence, Struct, contains
 
+_STABLE_FOLDER = "_assets/video/"
+"""Where stable-datasets keeps the files of videos, in the folder of the shards."""
 ReadFile = Callable[[str], bytes]
 """Returns the content of the file at a path that a table holds; `ShardexError` if it must not or cannot be read."""
 
@@ -96,8 +99,9 @@ def _bytes(array: pa.StructArray, feature: Media, read_file: ReadFile) -> pa.Arr
     data, paths = parts["bytes"], parts["path"]
     if data.null_count == array.null_count:
         return data.cast(pa.large_binary())
+    begin = _STABLE_FOLDER if len(parts) == len(STABLE_PARTS) else ""
     found = [
-        _file(path, feature, read_file) if there and one is None else one
+        _file(path and begin + path, feature, read_file) if there and one is None else one
         for one, path, there in zip(data.to_pylist(), paths.to_pylist(), array.is_valid().to_pylist(), strict=True)
     ]
     return pa.array(found, pa.large_binary())

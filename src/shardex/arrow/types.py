@@ -61,6 +61,7 @@ from shardex.schema import (
     Time,
     Timestamp,
     Value,
+    Video,
 )
 
 Path = tuple[str, ...]
@@ -223,20 +224,20 @@ def _walk_names(fields: Iterable[pa.Field]) -> None:
 def _features_in_metadata(schema: pa.Schema) -> Mapping[str, Feature]:
     """Return the features that a file was written with; none if the metadata is invalid."""
     if not schema.metadata or b"shardex" not in schema.metadata:
-        return _images(schema) | features_in_hf_metadata(schema, lambda kind: _from_type(kind, (), ()))
+        return _media(schema) | features_in_hf_metadata(schema, lambda kind: _from_type(kind, (), ()))
     try:
         return Features.from_json(JSON.decode(schema.metadata[b"shardex"]))
     except ShardexError:
         return {}
 
 
-def _images(schema: pa.Schema) -> dict[str, Feature]:
-    """Return the fields that stable-datasets has marked as images; it notes no more of a feature than its class."""
-    return {
-        field.name: Image(None)
-        for field in schema
-        if field.metadata is not None and field.metadata.get(b"stable_datasets.feature") == b"Image"
-    }
+_STABLE_CLASSES: dict[bytes, Feature] = {b"Image": Image(None), b"Video": Video()}
+
+
+def _media(schema: pa.Schema) -> dict[str, Feature]:
+    """Return the fields that stable-datasets has marked as media; it notes no more of a feature than its class."""
+    names = {field.name: (field.metadata or {}).get(b"stable_datasets.feature") for field in schema}
+    return {name: _STABLE_CLASSES[found] for name, found in names.items() if found in _STABLE_CLASSES}
 
 
 def _read_as(field: pa.Field, declared: Feature | None, written: Feature | None, nulls: Collection[Path]) -> Feature:
@@ -332,13 +333,18 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
+_HF_PARTS = frozenset({"bytes", "path"})
+STABLE_PARTS = frozenset({"mode", "path", "bytes", "extension", "media_type", "size", "checksum"})
+"""Parts of the structs in which stable-datasets stores videos."""
+
+
 def is_media_struct(kind: pa.DataType) -> bool:
-    """Return whether values are structs of `bytes` and `path`, as Hugging Face stores images, audio and video.
+    """Return whether values are structs of `bytes` and `path`, as Hugging Face and stable-datasets store media.
 
     >>> is_media_struct(pa.struct([("bytes", pa.binary()), ("path", pa.string())])), is_media_struct(pa.binary())
     (True, False)
     """
-    if not pa.types.is_struct(kind) or {field.name for field in kind} != {"bytes", "path"}:
+    if not pa.types.is_struct(kind) or {field.name for field in kind} not in (_HF_PARTS, STABLE_PARTS):
         return False
     data, path = (value_type(kind.field(name).type) for name in ("bytes", "path"))
     is_bytes = is_binary(data) and not pa.types.is_fixed_size_binary(data)

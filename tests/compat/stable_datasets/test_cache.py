@@ -37,6 +37,7 @@ from shardex.compat.stable_datasets.cache import (
 )
 from shardex.compat.stable_datasets.schema import Array3D, ClassLabel, Features, Image, Sequence, Value, Video
 from shardex.errors import ShardexError
+from shardex.media import encode_video
 from tests.compat.stable_datasets.test_schema import EXPECTED, FIXTURES, features_of
 
 NUMBERS = Features({"n": Value("int64")})
@@ -449,3 +450,24 @@ def test_lance_says_what_to_use_instead(tmp_path: Path) -> None:
     write_sharded_arrow_cache(numbers(1), NUMBERS, tmp_path / "b")
     with pytest.raises(ValueError, match="expected a Lance cache"):
         read_lance_cache_meta(tmp_path / "b")
+
+
+def test_shardex_reads_the_videos_of_a_cache(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    frames = np.zeros((3, 16, 16, 3), np.uint8)
+    frames[1] = 200
+    path = tmp_path / "v.mkv"
+    path.write_bytes(encode_video(frames, "mkv", rate=25))
+    features = Features({"file": Video(), "bytes": Video("bytes")})
+    examples: list[dict[str, Any]] = [{"file": path, "bytes": path.read_bytes()}, {"file": None, "bytes": None}]
+    write_sharded_arrow_cache(enumerate(examples), features, tmp_path / "a")
+    path.unlink()
+    ds = sx.open(tmp_path / "a")
+    assert isinstance(ds.features["file"], sx.Optional) and ds[1].file is None
+    assert np.array_equal(ds[0].file, frames) and np.array_equal(ds[0].bytes, frames)
+    assert ds.stored[0].file == ds.stored[0].bytes
+    shard = tmp_path / "a" / "shard-00000.arrow"
+    table = pa.ipc.open_file(str(shard)).read_all().replace_schema_metadata(None)  # as the real package writes it
+    with pa.OSFile(str(shard), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
+        out.write_table(table)
+    assert np.array_equal(sx.open(tmp_path / "a")[0].file, frames)

@@ -136,8 +136,8 @@ class Video(FeatureType):
 
     @property
     def core(self) -> core.Feature:
-        """The video; what is stored is decoded by its options, not here."""
-        return core.Video(decode=False)
+        """The video, decoded to all of its frames."""
+        return core.Video()
 
     def to_arrow_type(self) -> pa.DataType:
         """Return a struct of the bytes or the path of a video, and what is known of it."""
