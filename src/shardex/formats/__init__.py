@@ -103,6 +103,7 @@ __all__ = [
     "ShardRows",
     "ShardWriter",
     "StoredSample",
+    "TableError",
     "TableRows",
     "check_options",
     "classes_of_splits",
@@ -128,13 +129,14 @@ __all__ = [
 if TYPE_CHECKING:
     from shardex.formats.columns_tar_lookup import ColumnsLookup, StoredSample
     from shardex.formats.columns_tar_session import ColumnsSession, NewShard
-    from shardex.formats.columns_tar_table import metadata_json
+    from shardex.formats.columns_tar_table import TableError, metadata_json
 else:
     _LATER = {
         "ColumnsLookup": "columns_tar_lookup",
         "ColumnsSession": "columns_tar_session",
         "NewShard": "columns_tar_session",
         "StoredSample": "columns_tar_lookup",
+        "TableError": "columns_tar_table",
         "metadata_json": "columns_tar_table",
     }
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shardex.errors import ClosedError, FormatError, NotFoundError, UnknownKeyError, storage_errors, unknown_field
-from shardex.formats.columns_tar_table import TABLE, connect, field_folders, local_tar, quoted
+from shardex.formats.columns_tar_table import TABLE, connect, field_folders, local_tar, quoted, table_errors
 from shardex.formats.growing_tar import TarMembers
 
 _IDS_PER_QUERY = 500
@@ -150,7 +150,7 @@ class ColumnsLookup:
 
     def samples(self, ids: Sequence[str], fields: Sequence[str] | None = None) -> list[StoredSample]:
         """Return these samples with some of their fields, by default all; arrays that a sample lacks are left out."""
-        with self.lock:
+        with self.lock, table_errors(self.root):
             self.check_open()
             if not self._folders.keys() >= {*(fields or ())}:
                 self._folders = field_folders(self._connection())

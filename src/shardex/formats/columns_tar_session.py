@@ -19,8 +19,8 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 from shardex.errors import (
@@ -44,9 +44,10 @@ from shardex.formats.columns_tar_table import (
     quoted,
     schema_sql,
     stored_folder,
+    table_errors,
 )
 from shardex.formats.growing_tar import GrowingTar, lock_file
-from shardex.sources import make_folder, sync_folder
+from shardex.sources import is_url, make_folder, sync_folder
 
 _TAR = re.compile(r"shard_(\d+)\.tar")
 _DRAFT = re.compile(r"\.shard_\d+\.tar\.[0-9a-f]+\.tmp")
@@ -68,6 +69,8 @@ class ColumnsSession:
     def __init__(self, root: str, samples_per_shard: int = 1000, *, samples_per_commit: int = 10_000) -> None:
         if samples_per_shard < 1:
             raise ArgumentError(f"expected at least one sample per shard, got {samples_per_shard}")
+        if is_url(root):
+            raise ArgumentError(f"expected a local folder, because SQLite writes no other place, got {root}")
         self.root = os.path.abspath(root)
         self.samples_per_shard, self._samples_per_commit = samples_per_shard, samples_per_commit
         with storage_errors(self.root, "create"):
@@ -82,7 +85,8 @@ class ColumnsSession:
         self._uncommitted, self._committed_at = 0, -_SECONDS
         self._closed = False
         try:
-            self._prepare_table()
+            with table_errors(self.root):
+                self._prepare_table()
         except BaseException:
             self.table.close()
             raise
@@ -93,7 +97,7 @@ class ColumnsSession:
         for setting in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -64000", "temp_store = MEMORY"):
             self.table.execute(f"PRAGMA {setting}")
         self.table.executescript(f"BEGIN IMMEDIATE;{schema_sql([])}COMMIT;")
-        with self.lock:
+        with self._changing():
             self._begin()
             self.table.execute("INSERT OR IGNORE INTO counters VALUES (?, 0)", (COUNTER,))
             for name, folder in self._folders.items():  # a dataset that was moved
@@ -117,6 +121,11 @@ class ColumnsSession:
                 f"{self.root}: expected the process that made the writer; make another one after a fork"
             )
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self.lock, table_errors(self.root):
+            yield
+
     def _begin(self) -> None:
         """Begin a transaction unless there is one; forget what another writer has changed since the last one."""
         self.check_open()
@@ -130,7 +139,7 @@ class ColumnsSession:
 
     def commit(self) -> None:
         """Sync all arrays and commit the rows that name them."""
-        with self.lock:
+        with self._changing():
             self.check_open()
             self.table.commit()
             self._uncommitted, self._committed_at = 0, time.monotonic()
@@ -174,7 +183,7 @@ class ColumnsSession:
 
     def add_fields(self, names: Sequence[str]) -> None:
         """Add fields; those that are there already stay as they are."""
-        with self.lock:
+        with self._changing():
             self._begin()
             there = {name.lower() for name in self._folders}
             for name in dict.fromkeys(names):
@@ -205,7 +214,7 @@ class ColumnsSession:
 
     def register(self, ids: Sequence[str], metadata: Sequence[str] | None = None) -> None:
         """Add samples without arrays; those that are there already stay as they are. Metadata are JSON."""
-        with self.lock:
+        with self._changing():
             for name in ids:
                 _check_id(name)
             self._begin()
@@ -226,7 +235,7 @@ class ColumnsSession:
         """
         if sample is not None:
             _check_id(sample)
-        with self.lock:
+        with self._changing():
             self._begin()
             folders = {field: self.folder(field) for field in arrays}
             name = self._next_id() if sample is None else sample
@@ -237,7 +246,7 @@ class ColumnsSession:
 
     def update(self, sample: str, arrays: Mapping[str, bytes], metadata: str | None = None) -> None:
         """Replace arrays and metadata of a sample that is there."""
-        with self.lock:
+        with self._changing():
             self._begin()
             if not self.has(sample):
                 raise ArgumentError(
@@ -326,7 +335,7 @@ class ColumnsSession:
 
     def new_shard(self, field: str, number: int) -> NewShard:
         """Return a tar that becomes the tar of this number of a field when it is published."""
-        with self.lock:
+        with self._changing():
             self._begin()
             self.folder(field)
             return NewShard(self, field, number)
@@ -336,10 +345,10 @@ class ColumnsSession:
 
         Arrays of other samples in the old one are copied. Samples that are not there yet are added.
         """
-        with self.lock:
+        with self._changing():
             self._begin()
             path = local_tar(self.root, self.folder(field), number)
-            kept = self._copy_others(field, number, draft, places)
+            kept = self._copy_others(field, number, draft, places) if os.path.exists(path) else {}
             draft.sync()
             if (known := self._tars.get(field)) is not None and known[0] == number:
                 self._tars.pop(field)[1].close()

@@ -12,7 +12,8 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -29,6 +30,22 @@ CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER);
 _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TIMEOUT = 30.0
 """Seconds to wait for another writer of the same table."""
+
+
+class TableError(FormatError, sqlite3.OperationalError):
+    """A table that SQLite cannot read or change: damaged, locked by another writer, on a full disk."""
+
+
+@contextmanager
+def table_errors(root: str) -> Iterator[None]:
+    """Turn errors of SQLite into a `TableError` that names the table."""
+    try:
+        yield
+    except TableError:
+        raise
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        path = os.path.join(root, TABLE)
+        raise TableError(f"{path}: expected a table of samples that can be used, SQLite reports: {error}") from error
 
 
 class SyncingConnection(sqlite3.Connection):
@@ -149,7 +166,7 @@ def connect(root: str, *, create: bool = False) -> SyncingConnection:
     path = os.path.join(root, TABLE)
     if not create and not os.path.isfile(path):
         raise NotFoundError(errno.ENOENT, "expected a folder with this table, unable to open database file", path)
-    try:
+    with table_errors(root):
         return sqlite3.connect(
             f"file:{quote(os.fsencode(path))}?{_mode(root, path, create)}",
             uri=True,
@@ -158,8 +175,6 @@ def connect(root: str, *, create: bool = False) -> SyncingConnection:
             check_same_thread=False,
             factory=SyncingConnection,
         )
-    except sqlite3.Error as error:
-        raise FormatError(f"{path}: expected a table of samples, SQLite reports: {error}") from error
 
 
 def _mode(root: str, path: str, create: bool) -> str:

@@ -1,6 +1,7 @@
 """ShardedDatasetReader: the fixtures of the original, its documented calls, threads, processes and damaged files."""
 
 import hashlib
+import inspect
 import json
 import pickle
 import shutil
@@ -249,3 +250,37 @@ def test_writer_and_reader_at_the_same_time(root: Path) -> None:
         assert reader.list_fields() == ["late", "x", "y"]
         assert reader.get_sample(number(1))[0]["late"].tolist() == [19]
         assert reader.shard_counts("late") == {0: 4, 1: 4, 2: 2}
+
+
+class Bomb:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("bomb"),)
+
+
+def test_pickled_array_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ShardedDatasetWriter("d", allow_pickle=True) as writer:
+        writer.add_field("x")
+        writer.add_sample({"x": np.array([Bomb()], object)}, "a")
+    with ShardedDatasetReader("d") as reader, pytest.raises(ValueError, match="would run code"):
+        reader.get_sample("a")
+    assert not Path("bomb").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("__init__", {"root": "", "cache_tars": True}),
+        ("shard_counts", {"field_name": ""}),
+        ("query_ids", {"where_clause": None, "params": (), "limit": None}),
+        ("get_sample", {"sample_id": "", "fields": None}),
+        ("get_many", {"sample_ids": "", "fields": None}),
+    ],
+)
+def test_signatures(name: str, parameters: dict[str, Any]) -> None:
+    found = inspect.signature(getattr(ShardedDatasetReader, name)).parameters.values()
+    empty = inspect.Parameter.empty
+    positional = [one for one in found if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"]
+    assert {one.name: "" if one.default is empty else one.default for one in positional} == parameters

@@ -1,6 +1,7 @@
 """ShardedDatasetWriter: what its document promises, without the defects of the original."""
 
 import gc
+import inspect
 import json
 import pickle
 import sqlite3
@@ -297,3 +298,36 @@ def test_pickled_arrays_are_an_explicit_choice(root: Path) -> None:
         reader.get_sample("a")
     with ShardedDatasetReader(root, allow_pickle=True) as reader:
         assert reader.get_sample("a")[0]["x"].tolist() == [{"a": 1}, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("__init__", {"root": "", "samples_per_shard": 1000}),
+        ("add_field", {"name": ""}),
+        ("add_fields", {"names": ""}),
+        ("register_samples", {"sample_ids": "", "metadata": None}),
+        ("write_shard", {"field_name": "", "shard_id": "", "samples": "", "arrays": ""}),
+        ("open_shard", {"field_name": "", "shard_id": ""}),
+        ("add_sample", {"arrays": "", "sample_id": None, "metadata": None}),
+        ("update_sample", {"sample_id": "", "arrays": "", "metadata": None}),
+    ],
+)
+def test_signatures(name: str, parameters: dict[str, Any]) -> None:
+    found = inspect.signature(getattr(ShardedDatasetWriter, name)).parameters.values()
+    empty = inspect.Parameter.empty
+    positional = [one for one in found if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"]
+    assert {one.name: "" if one.default is empty else one.default for one in positional} == parameters
+
+
+def test_table_that_is_no_table(root: Path) -> None:
+    root.mkdir(parents=True)
+    (root / "index.sqlite").write_bytes(b"no table" * 1000)
+    for call in (ShardedDatasetWriter, lambda path: ShardedDatasetReader(path).get_sample("a")):
+        for kind in (sqlite3.DatabaseError, ShardexError):
+            with pytest.raises(
+                kind, match=r"index\.sqlite: expected a table of samples that can be used.*not a database"
+            ):
+                call(root)
+    with pytest.raises(ShardexError, match="expected a local folder"):
+        ShardedDatasetWriter("s3://bucket/folder")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shardex.errors import ClosedError, FieldError, FormatError, NotFoundError, QueryError, SchemaError
+from shardex.formats import TableError
 
 
 class DatasetMissingError(NotFoundError, sqlite3.OperationalError):
@@ -41,5 +42,7 @@ def errors_of_original() -> Iterator[None]:
         yield
     except ClosedError as error:
         raise DatasetClosedError(*error.args) from None
+    except TableError:  # one of SQLite already
+        raise
     except FormatError as error:
         raise LostArrayError(*error.args) from error
