@@ -87,7 +87,7 @@ def test_path_that_is_no_utf8(tmp_path: Path, format: str, schema: Any, sample: 
     for mode in ("create", "overwrite"):
         ds = sx.write(path, [sample] * 3, schema, format=format, mode=mode)
         assert len(ds) == len(list(ds)) == 3 and repr(ds)
-    if format not in ("columns_tar", "data_forager", "folder"):
+    if format not in ("data_forager", "folder"):
         assert len(sx.write(path, [sample] * 3, schema, format=format, mode="append")) == 6
     assert sx.verify(path) == []
 
@@ -130,7 +130,7 @@ def test_modes(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
             reader.stored[0]
     else:
         assert reader[0] == first
-    if format in ("columns_tar", "data_forager", "folder"):
+    if format in ("data_forager", "folder"):
         with pytest.raises(ArgumentError, match="append"):
             sx.create(path, schema, format=format, mode="append")
     else:

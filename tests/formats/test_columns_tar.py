@@ -25,6 +25,7 @@ from shardex.errors import (
     AlreadyExistsError,
     ArgumentError,
     ClosedError,
+    DuplicateKeyError,
     FieldError,
     FormatError,
     SchemaError,
@@ -437,14 +438,60 @@ def test_modes(tmp_path: Path) -> None:
     write(root, FEATURES, [{"x": [1, 2]}])
     with pytest.raises(AlreadyExistsError):
         create(str(root), FEATURES, mode="create")
-    with pytest.raises(ArgumentError, match='got "append", which is not supported yet'):
-        create(str(root), FEATURES, mode="append")
     with pytest.raises(ArgumentError, match="expected at least one sample per shard, got 0"):
         create(str(root), FEATURES, mode="overwrite", samples_per_shard=0)
     write(root, {"z": Array()}, [], mode="overwrite")
     rows = open_columns(root)
     assert (len(rows), list(rows.features)) == (0, ["id", "z", "metadata"])
     assert rows.read(np.empty(0, np.int64)).names == ["id", "z", "metadata"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_append(tmp_path: Path) -> None:
+    """New samples are in new tars, so that a reader of the old ones is not disturbed."""
+    root = tmp_path / "out"
+    write(root, FEATURES, [{"x": [1, 2]}, {"x": [3, 4], "id": "a"}], mode="append", samples_per_shard=3)
+    reader, before = open_columns(root), (root / "x_shards" / "shard_0000.tar").read_bytes()
+    more = [{"x": [k, k], "y": np.arange(k), "metadata": {"k": k}} for k in range(4)]
+    write(root, FEATURES, more, mode="append", samples_per_shard=3)
+    write(root, {"x": Optional(Array()), "z": Array()}, [{"z": [1], "id": "b"}], mode="append")
+    write(root, {"x": Array()}, [], mode="append")
+    ids = ["sample_000000000001", "a", *(f"sample_{n:012d}" for n in range(2, 6)), "b"]
+    found = all_samples(open_columns(root))
+    assert [sample["id"] for sample in found] == ids
+    assert [None if one["x"] is None else one["x"][0] for one in found] == [1, 3, 0, 1, 2, 3, None]
+    assert found[5]["metadata"] == {"k": 3} and found[6]["z"].tolist() == [1]
+    for name in ids:
+        by_their_rules(root, name)
+    assert (root / "x_shards" / "shard_0000.tar").read_bytes() == before
+    assert reader.sample(1)["x"].tolist() == [3, 4]
+    assert sorted(one.name for one in (root / "x_shards").iterdir()) == [f"shard_000{n}.tar" for n in range(3)]
+    with closing(sqlite3.connect(root / "index.sqlite")) as table:
+        assert table.execute("SELECT name, num_shards FROM fields").fetchall() == [("x", 3), ("y", 2), ("z", 1)]
+        assert table.execute("SELECT * FROM counters").fetchall() == [("sample_id", 5)]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_append_that_fails_adds_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    write(root, FEATURES, [{"x": [1, 2], "id": "a"}])
+    files = sorted(root.rglob("*"))
+    out = create(str(root), FEATURES, mode="append")
+    with pytest.raises(SchemaError, match="expected a different id for each sample, got 'a' again"):
+        out.append({"x": [1, 2], "id": "a"})
+    out.append({"x": [1, 2], "id": "b"})
+    out.abort()
+    assert sorted(root.rglob("*")) == files
+    out, other = (create(str(root), Features.of({name: Array()}), mode="append") for name in ("v", "w"))
+    out.append({"v": [5], "id": "c"})
+    other.append({"w": [6], "id": "c"})
+    out.close()
+    with pytest.raises(DuplicateKeyError, match="expected ids that no other writer has added meanwhile"):
+        other.close()
+    assert [sample["id"] for sample in all_samples(open_columns(root))] == ["a", "c"]
+    (root / "index.sqlite").unlink()
+    with pytest.raises(FormatError, match=r"expected a folder with index\.sqlite to append to"):
+        create(str(root), FEATURES, mode="append")
     assert os.listdir(tmp_path) == ["out"]
 
 

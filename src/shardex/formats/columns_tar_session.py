@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sqlite3
 import threading
 import time
 import weakref
@@ -26,6 +27,7 @@ from typing import Any, Self
 from shardex.errors import (
     ArgumentError,
     ClosedError,
+    DuplicateKeyError,
     FormatError,
     SchemaError,
     SourceError,
@@ -223,6 +225,28 @@ class ColumnsSession:
 
     def _insert_missing(self, rows: Iterable[tuple[str, str]]) -> None:
         self.table.executemany("INSERT OR IGNORE INTO samples (id, meta_json) VALUES (?, ?)", rows)
+
+    def insert(
+        self, columns: Sequence[str], rows: Iterable[Sequence[Any]], counter: int, tars: Iterable[tuple[int, str]]
+    ) -> None:
+        """Add rows whose arrays are in tars already: all of them or none; `counter` is the last number of an id.
+
+        `tars` has for each field the number of tars, and its name.
+        """
+        names, marks = ", ".join(f'"{one}"' for one in columns), ", ".join("?" * len(columns))
+        with self._changing():
+            self._begin()
+            try:
+                self.table.executemany(f"INSERT INTO samples ({names}) VALUES ({marks})", rows)
+            except sqlite3.IntegrityError as error:
+                self.table.rollback()
+                raise DuplicateKeyError(
+                    f"{self.root}: expected ids that no other writer has added meanwhile: {error}; none was added"
+                ) from None
+            self.table.execute("UPDATE counters SET value = MAX(value, ?) WHERE name = ?", (counter, COUNTER))
+            for count, field in tars:
+                self._count_tars(field, count)
+            self.commit()
 
     def has(self, sample: str) -> bool:
         """Return whether there is a sample with this id."""

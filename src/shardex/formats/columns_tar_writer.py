@@ -1,18 +1,22 @@
 """Writes the files that `columns_tar` reads: a SQLite table of samples, and a series of tars for each field.
 
 Tables and names are those of synthefy-dataset-utils, so that its reader opens the result; the offsets in the table are
-correct.
+correct. In mode "append" new tars are published first, and then all rows by one transaction.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardex.errors import ArgumentError, SchemaError
+from shardex.errors import ArgumentError, FormatError, SchemaError
+from shardex.formats.columns_tar_session import ColumnsSession
 from shardex.formats.columns_tar_table import (
+    COUNTER,
+    TABLE,
     check_field_name,
     is_possible_id,
     metadata_json,
@@ -32,19 +36,25 @@ class ColumnsWriter(SampleWriter):
     """Writes samples into a table and a series of tars per field; made by `columns_tar.create`."""
 
     def __init__(self, path: str, features: Features, mode: str, samples_per_shard: int) -> None:
-        if mode == "append":
-            raise ArgumentError('expected mode "create" or "overwrite", got "append", which is not supported yet')
         if samples_per_shard < 1:
             raise ArgumentError(f"expected at least one sample per shard, got {samples_per_shard}")
         arrays = [name for name in features if name not in _OPTIONAL_FIELDS]
-        super().__init__(path, mode, _check_features(features), OWNED, publish_last=("index.sqlite",))
-        self._series = {
-            name: tar_series(self._stage, f"{name}_shards/shard_{{:04d}}.tar".format, rows=samples_per_shard)
-            for name in arrays
-        }
-        self._table = sqlite3.connect(self._stage.place.path("index.sqlite"), isolation_level=None)
-        self._counter = 0
-        self._begin(arrays)
+        super().__init__(path, mode, _check_features(features), OWNED, publish_last=(TABLE,))
+        with self._abort_on_error():
+            self._before = _Existing(self.path, self._stage.existing) if self._stage.existing else None
+            """The dataset that samples are appended to."""
+            first = {name: 0 if self._before is None else self._before.next_tar(name) for name in arrays}
+            self._series = {
+                name: tar_series(
+                    self._stage, f"{name}_shards/shard_{{:04d}}.tar".format, number, rows=samples_per_shard
+                )
+                for name, number in first.items()
+            }
+            # In mode "append" a table that SQLite keeps in a temporary file, because only its rows are published.
+            target = "" if self._before is not None else self._stage.place.path(TABLE)
+            self._table = sqlite3.connect(target, isolation_level=None)
+            self._counter = 0 if self._before is None else self._before.counter
+            self._begin(arrays)
 
     def _begin(self, arrays: list[str]) -> None:
         # The file is invisible until it is complete and synced, so it needs no journal.
@@ -82,7 +92,8 @@ class ColumnsWriter(SampleWriter):
         name = numbered_id(self._counter + 1) if given is None else given
         if not is_possible_id(name):
             raise SchemaError(f"expected an id that a tar can hold as a name, got {name!r} - at sample {self._samples}")
-        if self._table.execute("SELECT 1 FROM samples WHERE id = ?", (name,)).fetchone():
+        known = self._before is not None and self._before.session.has(name)
+        if known or self._table.execute("SELECT 1 FROM samples WHERE id = ?", (name,)).fetchone():
             raise SchemaError(
                 f"expected a different id for each sample, got {name!r} again - at sample {self._samples}"
             )
@@ -96,11 +107,52 @@ class ColumnsWriter(SampleWriter):
             self._table.execute("UPDATE fields SET num_shards = ? WHERE name = ?", (shards, name))
         self._table.execute("INSERT OR REPLACE INTO counters VALUES ('sample_id', ?)", (self._counter,))
         self._table.execute("COMMIT")
-        self._table.close()
+        if self._before is None:
+            self._table.close()
+
+    def _publish(self) -> None:
+        """Move the files to the target; in mode "append" then add the rows to its table, which publishes them."""
+        super()._publish()
+        if self._before is not None:
+            self._before.add(self._table, list(self._series))
+            self._close()
 
     def _discard(self) -> None:
-        self._table.close()
+        self._close()
         super()._discard()
+
+    def _close(self) -> None:
+        for one in (getattr(self, "_table", None), getattr(self, "_before", None)):  # missing if a constructor raised
+            if one is not None:
+                one.close()
+
+
+class _Existing:
+    """The dataset that a writer appends to. Its tars stay as they are: new samples are in new ones."""
+
+    def __init__(self, path: str, files: Sequence[str]) -> None:
+        if TABLE not in files:
+            raise FormatError(f"{path}: expected a folder with {TABLE} to append to, got one without")
+        self._files = files
+        self.session = ColumnsSession(path)
+        (self.counter,) = self.session.table.execute("SELECT value FROM counters WHERE name = ?", (COUNTER,)).fetchone()
+
+    def next_tar(self, field: str) -> int:
+        """Return the number of the next tar of a field."""
+        tar = re.compile(rf"{re.escape(field)}_shards/shard_(\d+)\.tar")
+        return max((int(found[1]) for found in map(tar.fullmatch, self._files) if found), default=-1) + 1
+
+    def add(self, table: sqlite3.Connection, fields: list[str]) -> None:
+        """Add all rows of another table, whose tars are there: all of them or none."""
+        self.session.add_fields(fields)
+        columns = ["id", "meta_json", *(f"{name}_{column}" for name in fields for column in ("offset", "shard"))]
+        (counter,) = table.execute("SELECT value FROM counters").fetchone()
+        shards = table.execute("SELECT num_shards, name FROM fields").fetchall()
+        self.session.insert(columns, table.execute("SELECT * FROM samples"), counter, shards)
+
+    def close(self) -> None:
+        """Close the table."""
+        self.session.close()
 
 
 def _check_features(features: Features) -> Features:
