@@ -134,4 +134,17 @@ def test_note_without_locks_is_refused(new: str, target: str, monkeypatch: pytes
     monkeypatch.setattr("fcntl.flock", no_locks)
     with pytest.raises(AlreadyExistsError, match="another writer is appending here, or was killed"):
         extend(new, target)
-    assert contents(target) == OLD
+    assert contents(target) == OLD and Path(target, LOCK).exists()
+
+
+def test_file_that_describes_the_others_must_be_the_same(new: str, target: str) -> None:
+    for name, data in (("head", b"same"), ("a", b"")):
+        Path(new, name).write_bytes(data)
+    extend_together(new, target, ["a", "head"], "index", lambda data, sizes: data, heads=["head"])
+    extend_together(new, target, ["a", "head"], "index", lambda data, sizes: data, heads=["head"])
+    before = {**OLD, "head": b"same", "index": b"old+new+new"}
+    assert contents(target) == before
+    Path(new, "head").write_bytes(b"other")
+    with pytest.raises(AlreadyExistsError, match="another writer wrote samples with other fields here meanwhile"):
+        extend_together(new, target, ["a", "head"], "index", lambda data, sizes: data, heads=["head"])
+    assert contents(target) == before and not os.listdir(os.path.join(target, ".shardex"))

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import resource
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -489,6 +490,34 @@ def test_append_beyond_4_gib_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         second.close()
     assert contents(path) == before
     assert packets(opened(path)) == [b"x" * 10, b"z" * 12]
+
+
+def test_two_appends_that_both_begin_without_a_folder(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "d"
+    writers = [create(str(path), Features.of({"b": bytes}), splits=2, mode="append") for _ in range(3)]
+    for number, writer in enumerate(writers):
+        for k in range(number * 3):
+            writer.append({"b": bytes([k, number])})
+    threads = [threading.Thread(target=writer.close) for writer in writers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(packets(opened(path))) == sorted(bytes([k, n]) for n in range(3) for k in range(n * 3))
+    assert os.listdir(tmp_path / "new") == ["d"]
+
+
+def test_two_first_appends_with_fields(tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    writers = [create(path, Features.of({"n": kind}), splits=2, mode="append") for kind in (int, int, float)]
+    for number, writer in enumerate(writers):
+        writer.append({"n": number})
+    writers[0].close()
+    writers[1].close()
+    with pytest.raises(AlreadyExistsError, match=r"another writer wrote samples with other fields here .*bins\.json"):
+        writers[2].close()
+    assert every(opened(tmp_path / "d")) == [{"n": 0}, {"n": 1}]
+    assert os.listdir(tmp_path) == ["d"]
 
 
 def test_two_appends_at_once_are_both_kept(tmp_path: Path) -> None:

@@ -39,20 +39,25 @@ def extend_together(
     files: Sequence[str],
     index: str,
     adjust: Callable[[bytes, Mapping[str, int]], bytes],
+    heads: Sequence[str] = (),
 ) -> None:
     """Append files of a folder to those with the same names in another one, and then the index to its index.
 
     `adjust` returns the bytes to append to the index: it gets those in `source` and the sizes of all files before, as
-    other writers may have extended them meanwhile. If it raises, nothing is changed.
+    other writers may have extended them meanwhile. If it raises, nothing is changed. Files in `heads` describe the
+    others: one that exists must be the same, and stays.
     """
     with storage_errors(target, "append to"):
         make_folder(os.path.join(target, FOLDER))
         with locked_file(os.path.join(target, LOCK)) as lock:
             assert lock is not None
-            lock.stays = True  # until all files are whole
             if (left := _before(lock)) is not None:
+                lock.stays = True  # until all files are whole
                 _undo(target, left)
+                lock.stays = False
+            files = [file for file in files if file not in heads or not _is_same(source, target, file)]
             before = _Before(index, _size(target, index), {file: _size(target, file) for file in files})
+            lock.stays = True
             lock.note(msgspec.json.encode(before))
             try:
                 _make_index(source, target, before, adjust)
@@ -71,11 +76,24 @@ def extend_together(
 def _before(lock: LockedFile) -> _Before | None:
     """Return what a killed writer has noted; None if it was killed earlier, when it had changed no file yet."""
     if lock.left and not lock.is_locked:
+        lock.stays = True
         problem = "another writer is appending here, or was killed; if none is running, remove this file"
         raise AlreadyExistsError(errno.EEXIST, problem, lock.path)
     with suppress(msgspec.MsgspecError, UnicodeDecodeError):
         return msgspec.json.decode(lock.left, type=_Before)
     return None
+
+
+def _is_same(source: str, target: str, file: str) -> bool:
+    """Return whether a file exists in the target, too; raise if it has another content there."""
+    path = os.path.join(target, file)
+    try:
+        with open(path, "rb") as there, open(os.path.join(source, file), "rb") as here:
+            if there.read() == here.read():
+                return True
+    except FileNotFoundError:
+        return False
+    raise AlreadyExistsError(errno.EEXIST, "another writer wrote samples with other fields here meanwhile", path)
 
 
 def _size(folder: str, file: str) -> int | None:

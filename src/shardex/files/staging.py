@@ -222,19 +222,37 @@ class Stage:
 
         `index` and `adjust` are those of `extend_together`.
         """
-        if not check_target(self._target, self.mode, self._owned) and not os.path.isdir(self.path):
+        if self._target.is_remote:
             return self.publish()
+        check_target(self._target, self.mode, self._owned)
         files = [path for path in natural_order(self.place.paths()) if path != index]
-        extend_together(self._folder, self.path, files, index, adjust)
+        if os.path.isdir(self.path) or not self._appears():
+            extend_together(self._folder, self.path, files, index, adjust, self._publish_last)
         self.discard()
+
+    def _appears(self) -> bool:
+        """Move the folder to a target that does not exist; return False if another writer was first."""
+        with storage_errors(self.path, "write"):
+            self._sync()
+            try:
+                os.rename(self._folder, self.path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                return False
+            sync_folder(os.path.dirname(self.path))
+        return True
+
+    def _sync(self) -> None:
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as file:
+                    os.fsync(file.fileno())
+            sync_folder(folder)
 
     def _move(self) -> None:
         with storage_errors(self.path, "write"):
-            for folder, _, names in os.walk(self._folder):
-                for name in names:
-                    with open(os.path.join(folder, name), "rb") as file:
-                        os.fsync(file.fileno())
-                sync_folder(folder)
+            self._sync()
             exists = check_target(self._target, self.mode, self._owned)
             if exists and self.mode == "append":
                 self._link()
