@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, NotFoundError, PathError, StaleIndexError, TruncatedShardError
-from shardex.files import Files, IndexedFile, Scan, Stage, probe, scan_each
+from shardex.files import Files, Index, IndexedFile, Scan, Stage, find, probe, scan_each
 from shardex.formats.data_forager import NAMES, SCHEMA, TABLE, ForagerIndex, SampleSchema, common_folder
 from shardex.formats.jsonl_lines import JSON_LINES, LineScanner
 from shardex.formats.record_rows import map_files
 from shardex.formats.text import LineRows
 from shardex.kernel import Integers, Segments
-from shardex.sources import ByteRange, LocalSource, Source, Stat
+from shardex.sources import ByteRange, LocalSource, Source, Stat, plain_name
 
 RECORD = "shardex.json"
 """Name of the file with the `IndexRecord`."""
@@ -175,6 +175,15 @@ def find_lines_of(paths: Sequence[str], desc: str, progress: bool | None = None)
         if source.stat(path) != before[path]:
             raise StaleIndexError(f"{source.full_name(path)}: expected a file that stays as it is, got changes")
         yield given[path], found
+
+
+def decompressed_lines(path: str) -> LineRows | None:
+    """Return the lines of a compressed file, without their ends; None if its name is not that of a compressed one."""
+    if plain_name(path) is None:
+        return None
+    files = find(path)
+    scanner = LineScanner(files.paths[0].lower().endswith(JSON_LINES))
+    return LineRows(files, Index.in_memory(files, scanner), "bytes", None)
 
 
 # -- reading --------------------------------------------------------------------------------------------------

@@ -8,10 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import shardex as sx
@@ -286,6 +288,26 @@ def test_generators_work_without_an_indexer(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         TokenizedSampleGenerator(bytes.decode, letters, 0).prepare(str(tmp_path / "a.txt"))
     assert len(contents(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zstd"])
+def test_compressed_inputs_are_tokenized(tmp_path: Path, kind: str) -> None:
+    lines = b'\n{"text": "ab"}\r\n\n{"text": "c"}\n{}'
+    path = tmp_path / f"a.jsonl.{'gz' if kind == 'gzip' else 'zst'}"
+    with pa.output_stream(str(path), compression=kind) as out:
+        out.write(lines)
+    make = partial(create_tokenize_and_index_jsonl_text_func, letters, 0, input_file_paths=[str(path)])
+    with pytest.raises(KeyError) as caught:
+        make(output_base_path=str(tmp_path))()
+    assert caught.value.__notes__ == [f"at {path}, byte {lines.index(b'{}')} of its content"]
+
+    def text(line: bytes) -> str:
+        return str(json.loads(line).get("text", ""))
+
+    make(output_base_path=str(tmp_path), process_text_line_func=text)()
+    assert tokens_of(tmp_path) == [[97, 98], [99], []]
+    with pytest.raises(ValueError, match="decompress it with unzip_files"):
+        FileTextLinesIndexer([str(path)], IndexStore(str(tmp_path / "lines")))()
 
 
 # -- runs that end early ------------------------------------------------------------------------------------------

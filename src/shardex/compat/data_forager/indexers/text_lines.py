@@ -19,11 +19,10 @@ from shardex.compat.data_forager.sample_generators.common import (
 )
 from shardex.compat.data_forager.sample_generators.tokenization import TokenizedSampleGenerator
 from shardex.compat.data_forager.sample_generators.tokenization_with_aux import TokenizedSampleWithAuxGenerator
-from shardex.errors import storage_errors
-from shardex.formats import find_lines_of
-from shardex.kernel import count_newlines
+from shardex.errors import ArgumentError, storage_errors
+from shardex.formats import decompressed_lines, find_lines_of
 from shardex.progress import Bar
-from shardex.sources import LocalSource
+from shardex.sources import LocalSource, plain_name
 
 __all__ = [
     "FileTextLinesIndexer",
@@ -33,7 +32,7 @@ __all__ = [
     "noop_sample_processing",
 ]
 
-_LINES_AT_ONCE = 10_000
+_LINES_AT_ONCE = 1000
 
 
 class FileTextLinesIndexer(Named):
@@ -103,6 +102,12 @@ class FileTextLinesIndexer(Named):
     def _add_lines_in_place(self) -> None:
         """Index the lines where they are: files, and parts of big ones, are scanned at the same time."""
         store = self._index_store
+        for path in self._input_file_paths:
+            if plain_name(path) is not None:
+                raise ArgumentError(
+                    f"{path}: expected a file that is not compressed, because an index points into it; decompress it "
+                    "with unzip_files, or tokenize it"
+                )
         for path, found in find_lines_of(self._input_file_paths, self._description):
             if isinstance(store, IndexStore):
                 store._add_samples(path, found["offset"], found["length"])
@@ -153,15 +158,21 @@ def _size(path: str) -> int:
 
 
 def _lines(path: str, bar: Bar) -> Iterator[Line]:
-    """Yield the lines of a file with their ends."""
-    source, name = LocalSource(os.path.dirname(os.path.abspath(path))), os.path.basename(path)
+    """Yield the lines of a file with their ends; of a compressed one, those of its content."""
+    if (rows := decompressed_lines(path)) is not None:
+        for first in range(0, len(rows), _LINES_AT_ONCE):
+            some = np.arange(first, min(first + _LINES_AT_ONCE, len(rows)))
+            for row, line in zip(some.tolist(), rows.ranges(some).bytes(), strict=True):
+                yield Line(rows.index.at(row)[1], line + b"\n")
+        bar.update(_size(path))
+        return
     ((_, found),) = find_lines_of([path], "lines", progress=False)
-    data, at, number = source.map(name), 0, 1
-    for begin in range(0, len(found["offset"]), _LINES_AT_ONCE):
-        part = slice(begin, begin + _LINES_AT_ONCE)
+    data, end = LocalSource(os.path.dirname(os.path.abspath(path))).map(os.path.basename(path)), 0
+    for first in range(0, len(found["offset"]), _LINES_AT_ONCE):
+        part = slice(first, first + _LINES_AT_ONCE)
+        begin, offset, length = end, 0, 0
         for offset, length in zip(found["offset"][part].tolist(), found["length"][part].tolist(), strict=True):
-            number += count_newlines(data[at:offset])
-            yield Line(number, bytes(data[offset : offset + length]))
-            bar.update(offset + length - at)
-            at, number = offset + length, number + 1
-    bar.update(len(data) - at)
+            yield Line(offset, bytes(data[offset : offset + length]))
+        end = offset + length
+        bar.update(end - begin)
+    bar.update(len(data) - end)

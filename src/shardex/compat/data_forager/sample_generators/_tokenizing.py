@@ -26,6 +26,8 @@ from shardex.compat.data_forager.sample_generators.aux.common import AuxDataGene
 from shardex.compat.data_forager.sample_generators.common import SampleData
 from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
+from shardex.kernel import count_newlines
+from shardex.sources import LocalSource, plain_name
 from shardex.text import JoinedIds, TokenizerAdapter, adapter_of_function
 from shardex.workers import start_executor
 
@@ -36,7 +38,7 @@ _BYTES_AT_ONCE = 4 << 20
 class Line(NamedTuple):
     """A line of an input file."""
 
-    number: int
+    offset: int
     data: bytes
 
 
@@ -151,7 +153,11 @@ class TokenizingGenerator(Named):
         return found.lengths
 
     def _place(self, line: Line) -> str:
-        return f"at {self._input}, line {line.number}"
+        if plain_name(self._input) is not None:
+            return f"at {self._input}, byte {line.offset} of its content"
+        folder, name = os.path.split(os.path.abspath(self._input))
+        number = count_newlines(LocalSource(folder).map(name)[: line.offset]) + 1
+        return f"at {self._input}, line {number}"
 
     # -- parts to samples ------------------------------------------------------------------------------------------
 
