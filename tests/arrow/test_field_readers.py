@@ -141,6 +141,26 @@ def test_offsets_of_32_bits() -> None:
     check([pa.array([[1, 2], []], pa.list_(pa.int8()))], Array("int8", (None, 2)), pairs)
 
 
+@pytest.mark.parametrize("outer", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("inner", [pa.list_, pa.large_list])
+def test_lists_of_arrays(outer: Any, inner: Any) -> None:
+    lists = [[[9.0]], [[1.0, 2.0], []], [], [[3.0]], [[], [4.0, 5.0, 6.0], [7.0]]]
+    expected = [[np.array(one, np.float32) for one in some] for some in lists]
+    whole = pa.array(lists, outer(inner(pa.float32())))
+    feature = Sequence(Array("float32", (None,)))
+    check([whole], feature, expected)
+    check([whole[1:4], whole[4:], whole[:0]], feature, expected[1:])
+    value = read_one_by_one(reader_over([whole], feature), [whole])[1][0]
+    value[0] = 8  # a copy
+    assert whole[1].as_py() == lists[1]
+    holes = pa.array([None, [[1.0]], [[2.0], []]], outer(inner(pa.float32())))
+    check(
+        [holes],
+        Optional(feature),
+        [None, *([np.array(one, np.float32) for one in some] for some in ([[1]], [[2], []]))],
+    )
+
+
 def test_nulls_inside_arrays_and_garbage_under_nulls() -> None:
     maybe = Optional(Array("int8", (2,)))
     with_null = pa.array([[1, 2], None], pa.list_(pa.int8(), 2))  # pyarrow makes the elements under a null null too
