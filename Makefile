@@ -10,6 +10,9 @@ SANITIZED := build/sanitize
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # The hypothesis profile "ci" draws the same examples in every run.
 PYTEST := $(BIN)/pytest --hypothesis-profile=ci -n $(JOBS)
+# Tests write and sync many thousands of small files, which costs nothing in memory. `make test TEMP=` uses the disk.
+TEMP ?= $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 6000000 ] 2>/dev/null && echo /dev/shm)
+IN_MEMORY := PYTEST_DEBUG_TEMPROOT=$(TEMP) $(PYTEST) -o tmp_path_retention_policy=failed
 # Tests whose results depend on which kernel copies the bytes; they run again on the numpy kernel.
 KERNEL_TESTS := tests/kernel tests/dataset/test_pack.py tests/order/test_order.py tests/arrow/test_field_readers.py tests/arrow/test_mapped_table.py \
 	tests/formats/test_jsonl.py tests/formats/test_tokens.py tests/whole/test_conformance.py \
@@ -46,8 +49,8 @@ demo: $(CORE)    ## write, read and check generated data in four formats; needs 
 	$(BIN)/shardex demo
 
 test: setup    ## all tests and doctests, then those that reach the kernel again on the numpy kernel
-	$(PYTEST)
-	SHARDEX_KERNEL=numpy $(PYTEST) $(KERNEL_TESTS)
+	$(IN_MEMORY)
+	SHARDEX_KERNEL=numpy $(IN_MEMORY) $(KERNEL_TESTS)
 
 faults: setup    ## crashes, power cuts, full disks, races, damaged files, random attacks: about half an hour, best as root
 	SHARDEX_FAULTS=full $(PYTEST) tests/faults

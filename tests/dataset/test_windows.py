@@ -395,13 +395,13 @@ def test_offsets_of_less_data_than_one_stride() -> None:
 
 
 @pytest.mark.parametrize("read_before", [False, True])
-def test_advise_loads_the_pages_of_windows(tmp_path: Path, read_before: bool) -> None:
+def test_advise_loads_the_pages_of_windows(disk_path: Path, read_before: bool) -> None:
     samples = [{"tokens": np.full(PAGE, k, np.uint16)} for k in range(1, 200)]
-    ds = sx.write(str(tmp_path / "d"), samples, format="tokens")
+    ds = sx.write(str(disk_path / "d"), samples, format="tokens")
     view = ds.windows(PAGE // 2, labels=True)  # a window is a page, a document two
     if read_before:
         view.read([0])
-    path = tmp_path / "d" / "part-00000.bin"
+    path = disk_path / "d" / "part-00000.bin"
     evict(path)
     view.advise([40, 100], ["labels"])
     assert become_resident(path, [40, 100])

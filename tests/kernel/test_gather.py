@@ -785,8 +785,8 @@ def cold_file(folder: Path, pages: int) -> tuple[Path, Segments]:
         (100 * PAGE, 1 << 30, list(range(3, 41))),
     ],
 )
-def test_advise_reads_pages(module: Any, tmp_path: Path, gap: int, most: int, expected: list[int]) -> None:
-    path, table = cold_file(tmp_path, 4096)
+def test_advise_reads_pages(module: Any, disk_path: Path, gap: int, most: int, expected: list[int]) -> None:
+    path, table = cold_file(disk_path, 4096)
     triples = [(0, 40 * PAGE - 1, 2), (0, 3 * PAGE + 5, 10), (0, 6 * PAGE, 1), (0, 5 * PAGE, PAGE), (0, 3 * PAGE, 0)]
     assert advise(module, ranges_of(table, triples), gap, most) == -1
     assert become_resident(path, expected)
@@ -794,8 +794,8 @@ def test_advise_reads_pages(module: Any, tmp_path: Path, gap: int, most: int, ex
 
 
 @both_kernels
-def test_advise_skips_missing_segments_and_ranges_outside(module: Any, tmp_path: Path) -> None:
-    path, data = cold_file(tmp_path, 256)
+def test_advise_skips_missing_segments_and_ranges_outside(module: Any, disk_path: Path) -> None:
+    path, data = cold_file(disk_path, 256)
     table = Segments(3)
     table.put(1, data.open(0))
     inside, size = (1, 7 * PAGE, 1), 256 * PAGE
@@ -806,10 +806,10 @@ def test_advise_skips_missing_segments_and_ranges_outside(module: Any, tmp_path:
 
 
 @both_kernels
-def test_advise_last_page_of_a_file(module: Any, tmp_path: Path) -> None:
-    path = tmp_path / "data"
+def test_advise_last_page_of_a_file(module: Any, disk_path: Path) -> None:
+    path = disk_path / "data"
     path.write_bytes(bytes(PAGE + 1))
-    table = Segments.of(LocalSource(tmp_path).map("data"))
+    table = Segments.of(LocalSource(disk_path).map("data"))
     evict(path)
     assert advise(module, ranges_of(table, [(0, PAGE, 1)]), gap=1 << 20) == -1
     assert become_resident(path, [1])
@@ -859,8 +859,8 @@ def test_pages_of_the_numpy_kernel(ranges: list[tuple[int, int]], gap: int) -> N
         assert sum(b - a for a, b in found) == 8 * len(wanted)
 
 
-def test_advise_opens_segments_that_can_be_opened(tmp_path: Path) -> None:
-    path, data = cold_file(tmp_path, 256)
+def test_advise_opens_segments_that_can_be_opened(disk_path: Path) -> None:
+    path, data = cold_file(disk_path, 256)
 
     def opener(number: int) -> None:
         if number == 1:

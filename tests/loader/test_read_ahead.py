@@ -341,15 +341,15 @@ def test_no_plans() -> None:
     read_ahead.close()
 
 
-def test_file_on_disk(tmp_path: Path) -> None:
+def test_file_on_disk(disk_path: Path) -> None:
     """Cold reads of a file are announced, warm ones are not."""
     rows = np.random.default_rng(1).integers(0, 9, (1 << 14, 1024), dtype=np.uint16)
     samples = ({"x": row} for row in rows)
-    sx.write(tmp_path, samples, {"x": sx.Array("uint16", (1024,))}, format="tokens", progress=False)
-    (path,) = tmp_path.glob("*.bin")
+    sx.write(disk_path, samples, {"x": sx.Array("uint16", (1024,))}, format="tokens", progress=False)
+    (path,) = disk_path.glob("*.bin")
     reads = np.random.default_rng(2).permutation(1 << 14).reshape(-1, 64)[:20]
     for cold in (True, False):
-        ds = sx.open(tmp_path)
+        ds = sx.open(disk_path)
         announced: list[Integers] = []
 
         def advise(positions: Integers, ds: sx.Dataset = ds, announced: list[Integers] = announced) -> None:

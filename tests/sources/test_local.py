@@ -107,8 +107,8 @@ def test_a_file_is_unmapped_with_its_last_view(tmp_path: Path) -> None:
     assert mappings(path) == 0
 
 
-def test_fetch_without_waiting_reads_ahead(tmp_path: Path) -> None:
-    path, place = tmp_path / "a", LocalSource(tmp_path)
+def test_fetch_without_waiting_reads_ahead(disk_path: Path) -> None:
+    path, place = disk_path / "a", LocalSource(disk_path)
     path.write_bytes(bytes(300 * PAGE))
     evict(path)
     place.fetch("a", [ByteRange(200 * PAGE, 9)])

@@ -59,7 +59,7 @@ def pages_of(path: Path, data: bytes) -> list[int]:
         ("data_forager", {}),
     ],
 )
-def test_advise_loads_the_pages_of_a_read(tmp_path: Path, format: str, options: dict[str, Any]) -> None:
+def test_advise_loads_the_pages_of_a_read(disk_path: Path, format: str, options: dict[str, Any]) -> None:
     random = np.random.default_rng(2)
     values: list[Any] = [random.integers(1, 99, 3 * PAGE // 2, dtype=np.int16) for _ in range(64)]
     needle: Callable[[Any], bytes] = np.ndarray.tobytes
@@ -67,31 +67,31 @@ def test_advise_loads_the_pages_of_a_read(tmp_path: Path, format: str, options: 
     if format in ("jsonl", "text", "csv", "bins", "tar"):
         values, feature, needle = [f"{k:02d}" * 2 * PAGE for k in range(64)], str, str.encode
     field = {"tar": "x.txt", "text": "text", "megatron": "tokens", "npy": "tokens"}.get(format, "x")
-    sx.write(tmp_path, [{"x": value} for value in values], {"x": feature}, format=format, **options)
-    ds = sx.open(tmp_path)
+    sx.write(disk_path, [{"x": value} for value in values], {"x": feature}, format=format, **options)
+    ds = sx.open(disk_path)
     rows = [3, 40]
     wanted = [Path(name) for name in ds.shards(rows)]
     expected = [pages_of(path, needle(values[row])) for path, row in zip(wanted, rows, strict=True)]
-    for path in data_files(tmp_path):
+    for path in data_files(disk_path):
         evict(path)
     ds.advise(rows, [field])
     for path, pages in zip(wanted, expected, strict=True):
         assert become_resident(path, pages)
-    for path in data_files(tmp_path):
+    for path in data_files(disk_path):
         if format != "arrow":  # its checksums cover whole files
             assert resident_pages(path).sum() < len(resident_pages(path)) / 2
         if path not in wanted:
             assert not resident_pages(path).any()
 
 
-def test_advise_on_parquet_loads_row_groups_that_are_not_decoded(tmp_path: Path) -> None:
+def test_advise_on_parquet_loads_row_groups_that_are_not_decoded(disk_path: Path) -> None:
     random = np.random.default_rng(2)
     samples: Samples = [{"x": random.bytes(PAGE), "y": random.bytes(PAGE)} for _ in range(64)]
-    sx.write(tmp_path, samples, {"x": bytes, "y": bytes}, format="parquet", row_group_rows=16, compression="none")
-    (path,) = data_files(tmp_path)
+    sx.write(disk_path, samples, {"x": bytes, "y": bytes}, format="parquet", row_group_rows=16, compression="none")
+    (path,) = data_files(disk_path)
     expected = {k: pages_of(path, samples[k]["x"]) for k in (3, 40)}
     other = pages_of(path, samples[40]["y"])
-    ds = sx.open(tmp_path)
+    ds = sx.open(disk_path)
     assert ds[0].x == samples[0]["x"]
     evict(path)
     ds.advise([3, 40], ["x"])
@@ -101,7 +101,7 @@ def test_advise_on_parquet_loads_row_groups_that_are_not_decoded(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["x", "t", "s", "o", "shaped"])
-def test_advise_on_open_arrow_files_loads_only_the_rows(tmp_path: Path, name: str) -> None:
+def test_advise_on_open_arrow_files_loads_only_the_rows(disk_path: Path, name: str) -> None:
     random = np.random.default_rng(4)
     samples: Samples = [
         {
@@ -122,8 +122,8 @@ def test_advise_on_open_arrow_files_loads_only_the_rows(tmp_path: Path, name: st
         "shaped": sx.Array("uint8", (None, None)),
         "ok": bool,
     }
-    ds = sx.write(tmp_path, samples, schema)
-    (path,) = data_files(tmp_path)
+    ds = sx.write(disk_path, samples, schema)
+    (path,) = data_files(disk_path)
     value = samples[20][name]
     expected = pages_of(path, value.encode() if isinstance(value, str) else value.tobytes())
     assert list(ds) == samples
@@ -134,10 +134,10 @@ def test_advise_on_open_arrow_files_loads_only_the_rows(tmp_path: Path, name: st
     assert ds[20] == samples[20]
 
 
-def test_advise_on_plain_arrow_files_loads_only_the_rows(tmp_path: Path) -> None:
+def test_advise_on_plain_arrow_files_loads_only_the_rows(disk_path: Path) -> None:
     values = np.random.default_rng(5).integers(0, 255, (64, 4 * PAGE), dtype=np.uint8)
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 4 * PAGE)})
-    path = tmp_path / "a.arrow"
+    path = disk_path / "a.arrow"
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     ds = sx.open(path)
