@@ -42,7 +42,7 @@ def test_two_files_of_one_name_raise_before_anything_is_written(tmp_path: Path) 
 DAMAGED = [gzip.compress(b"text" * 100)[:-9], b"no gzip", gzip.compress(b"x")[:10] + b"\xff" * 20]
 
 
-@pytest.mark.parametrize("data", DAMAGED)
+@pytest.mark.parametrize("data", DAMAGED, ids=["cut off", "no gzip", "other bytes"])
 def test_damaged_files_leave_nothing(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.gz").write_bytes(data)
     with pytest.raises(ValueError, match=r"a.gz: expected a whole gzip file"):
