@@ -263,6 +263,8 @@ def test_shards_and_description(ds: atdata.Dataset[Any], pattern: str) -> None:
     }
     assert isinstance(ds.source, atdata.URLSource) and isinstance(ds.source, atdata.DataSource)
     assert ds.batch_type([picture(0)]).sample_type is PICTURE
+    assert repr(ds) == f"Dataset[Picture]({pattern!r})" and repr(atdata.Dataset("a.tar")) == "Dataset('a.tar')"
+    assert repr(ds.as_type(Label)) == f"Dataset[Label]({pattern!r})"
 
 
 def test_metadata(ds: atdata.Dataset[Any], pattern: str, tmp_path: Path, web: FaultyServer) -> None:

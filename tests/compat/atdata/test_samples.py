@@ -72,6 +72,19 @@ def test_every_annotation_of_an_array_gives_arrays() -> None:
     assert ANNOTATIONS.from_bytes(dataclasses.replace(one, old=None, new=None).packed).old is None
 
 
+def test_annotations_that_only_type_checkers_know() -> None:
+    @atdata.packable
+    class Hidden:
+        x: NDArray[Any]
+        other: Unknown  # type: ignore[name-defined]  # noqa: F821
+        number: int = 3
+
+    kind: Any = Hidden
+    back = kind.from_bytes(kind(np.arange(2), "a").packed)
+    assert back.x.tolist() == [0, 1] and back.other == "a"
+    assert atdata.Dataset[kind]("a.tar").schema["other"] == "Unknown"
+
+
 def test_bytes_of_array_fields_become_arrays_in_the_constructor() -> None:
     one = Picture(_helpers.array_to_bytes(np.arange(2)), "a", 1)  # type: ignore[arg-type]
     assert one.image.tolist() == [0, 1]

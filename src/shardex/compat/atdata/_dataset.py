@@ -17,7 +17,7 @@ from shardex.compat.atdata._exceptions import SampleKeyError
 from shardex.compat.atdata._export import columns_of, row_of, write_parquet
 from shardex.compat.atdata._process_shards import process_shards
 from shardex.compat.atdata._protocols import DataSource
-from shardex.compat.atdata._samples import DictSample, SampleBatch
+from shardex.compat.atdata._samples import DictSample, SampleBatch, field_types
 from shardex.compat.atdata._shards import PACKED, Shards
 from shardex.compat.atdata._sources import URLSource, load
 from shardex.compat.atdata._steps import Steps, ViewOfAny, view_of
@@ -25,7 +25,7 @@ from shardex.compat.atdata._stream import SampleStream, Shuffle, samples_of
 from shardex.compat.atdata.manifest import SampleLocation, query_fields, query_shards
 from shardex.errors import ArgumentError, FormatError, RowError
 from shardex.rows import whole_number
-from shardex.schema import MSGPACK, describe, hints_of
+from shardex.schema import MSGPACK, describe
 
 ST = TypeVar("ST")
 RT = TypeVar("RT")
@@ -91,6 +91,10 @@ class Dataset(Generic[ST]):
         made._shards, made._added = self._shards, (kind, steps)
         return made
 
+    def __repr__(self) -> str:
+        kind = "" if self._added is None and "__orig_class__" not in vars(self) else f"[{self.sample_type.__name__}]"
+        return f"{type(self).__name__}{kind}({self.url!r})"
+
     def list_shards(self) -> list[str]:
         """Return the names of all shards."""
         return self._source.list_shards()
@@ -111,7 +115,7 @@ class Dataset(Generic[ST]):
         """The names and types of the fields; those of a `DictSample` are not known."""
         if self.sample_type is DictSample:
             return {"_data": dict}
-        return dict(hints_of(self.sample_type)) if dataclasses.is_dataclass(self.sample_type) else {}
+        return field_types(self.sample_type) if dataclasses.is_dataclass(self.sample_type) else {}
 
     @property
     def column_names(self) -> list[str]:

@@ -93,10 +93,26 @@ def _decoders_of(kind: type) -> dict[str, Decode]:
     """Return the functions that decode the bytes of some fields of a sample class."""
     if (known := _decoders.get(kind)) is None:
         formats: dict[str, str] = getattr(kind, "__field_formats__", {})
-        known = {name: bytes_to_array for name, hint in hints_of(kind).items() if _is_array(hint)}
+        known = {name: bytes_to_array for name, hint in field_types(kind).items() if _is_array(hint)}
         known |= {name: FORMAT_SERIALIZERS[one][1] for name, one in formats.items()}
         _decoders[kind] = known
     return known
+
+
+def field_types(kind: type) -> dict[str, Any]:
+    """Return the types of the fields of a sample class; names that are not defined here stay text."""
+    try:
+        return dict(hints_of(kind))
+    except SchemaError:
+        names = vars(sys.modules.get(kind.__module__, types))
+        return {one.name: _evaluated(one.type, names) for one in dataclasses.fields(kind)}
+
+
+def _evaluated(hint: Any, names: dict[str, Any]) -> Any:
+    try:
+        return eval(hint, names, {}) if isinstance(hint, str) else hint
+    except Exception:  # a name that only type checkers see
+        return hint
 
 
 def _is_array(hint: Any) -> bool:
