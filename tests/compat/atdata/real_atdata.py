@@ -37,6 +37,18 @@ class Short:
     n: int
 
 
+@atdata.packable
+class One:
+    """One array, or none."""
+
+    array: NDArray | None  # type: ignore[type-arg]
+
+
+def array_of(kind: str, shape: list[int]) -> Any:
+    """Return an array of this dtype and shape."""
+    return np.arange(int(np.prod(shape))).reshape(shape).astype(kind)
+
+
 def seen(sample: Any) -> dict[str, Any]:
     """Return a sample as JSON has it."""
     image = [sample.image.dtype.str, sample.image.tolist()]
@@ -67,6 +79,10 @@ def main(ours: Path, theirs: Path) -> dict[str, Any]:
         "packed": first.packed.hex(),
         "cids": [atdata.generate_cid(one) for one in json.loads(sys.argv[3])],
         "record": _build_schema_record(Shot, version="1.0.0"),
+        "arrays": [
+            None if one.array is None else [one.array.dtype.str, one.array.shape, one.array.tobytes().hex()]
+            for one in atdata.Dataset[One](f"{ours}/arrays.tar").ordered()
+        ],
     }
     kind: Any = Shot
     samples = [
@@ -76,7 +92,10 @@ def main(ours: Path, theirs: Path) -> dict[str, Any]:
     atdata.write_samples(samples, theirs / "single.tar", manifest=True)
     atdata.write_samples(samples, theirs / "train.tar", maxcount=4)
     atdata.write_samples(samples, theirs / "wrong" / "train.tar", maxcount=4, manifest=True)
-    return found
+    only: Any = One
+    arrays = [only(None), *(only(array_of(*one)) for one in json.loads(sys.argv[4]))]
+    atdata.write_samples(arrays, theirs / "arrays.tar")
+    return {**found, "packed_arrays": [one.packed.hex() for one in arrays]}
 
 
 print(json.dumps(main(Path(sys.argv[1]), Path(sys.argv[2]))))

@@ -115,3 +115,10 @@ def test_addresses_that_wait(path: str) -> None:
 def test_modules_have_their_names(name: str) -> None:
     module = importlib.import_module(f"shardex.compat.atdata.{name}")
     assert all(hasattr(module, one) for one in module.__all__)
+
+
+def test_former_name_of_the_index() -> None:
+    with pytest.warns(DeprecationWarning, match="AbstractIndex"):
+        assert atdata.AbstractIndex is importlib.import_module("shardex.compat.atdata._protocols").AbstractIndex
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = atdata.nothing

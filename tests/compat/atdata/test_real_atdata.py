@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from shardex.compat.atdata import Dataset, DictSample, generate_cid, load_dataset, write_samples
+from shardex.compat.atdata import Dataset, DictSample, PackableSample, generate_cid, load_dataset, write_samples
 from shardex.compat.atdata.index._schema import _build_schema_record
 from shardex.compat.atdata.manifest import F, QueryExecutor, ShardManifest
 from tests.compat.atdata.samples_for_manifests import Shot, shots
@@ -30,6 +32,25 @@ typing_extensions==4.16.0 webdataset==1.0.2""".split()
 PROGRAM = Path(__file__).with_name("real_atdata.py")
 BUILD = Path(__file__).parents[3] / "build"
 VALUES: list[Any] = [{}, {"b": 1, "a": [1.5, None, True, "é"], "aa": -(2**63)}, [2**64 - 1], "text"]
+
+
+ARRAYS = [
+    *[(kind, (2, 3)) for kind in ("<f2", "<f4", "<f8", ">f4", "|i1", "|u1", "<i8", ">u2", "|b1", "<c8", "<U3", "|S2")],
+    *[("<M8[D]", (4,)), ("<m8[ms]", (4,)), ("<f4", ()), ("<i4", (0, 3)), ("<f8", (1, 1, 2, 2))],
+]
+"""Dtypes and shapes."""
+
+
+class One(PackableSample):
+    """One array, or none."""
+
+    array: NDArray[Any] | None
+
+
+def ones() -> list[One]:
+    """Return samples with no array, and with one of each kind."""
+    arrays = [np.arange(int(np.prod(shape))).reshape(shape).astype(kind) for kind, shape in ARRAYS]
+    return [One(None), *map(One, arrays)]
 
 
 def newer_pythons() -> Iterator[str]:
@@ -108,9 +129,10 @@ def run_atdata(python: str, packages: Path, ours: Path, theirs: Path) -> str:
     """Write samples, let atdata read them and write the same, and return what it printed."""
     write_samples(shots(10), ours / "single.tar", manifest=True)
     write_samples(shots(10), ours / "train.tar", maxcount=4, manifest=True)
+    write_samples(ones(), ours / "arrays.tar")
     environment = {**os.environ, "PYTHONPATH": str(packages), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
-        [python, PROGRAM, ours, theirs, json.dumps(VALUES)],
+        [python, PROGRAM, ours, theirs, json.dumps(VALUES), json.dumps(ARRAYS)],
         check=False,
         capture_output=True,
         text=True,
@@ -122,6 +144,15 @@ def run_atdata(python: str, packages: Path, ours: Path, theirs: Path) -> str:
 
 
 Real = tuple[Path, Path, dict[str, Any]]
+
+
+def test_arrays_of_all_kinds(real: Real) -> None:
+    _, theirs, found = real
+    expected = [None if one.array is None else one.array for one in ones()]
+    described = [None if a is None else [a.dtype.str, list(a.shape), a.tobytes().hex()] for a in expected]
+    assert found["arrays"] == described
+    assert found["packed_arrays"] == [one.packed.hex() for one in ones()]
+    assert list(Dataset[One](str(theirs / "arrays.tar"))) == ones()
 
 
 def seen(sample: Shot) -> dict[str, Any]:
