@@ -109,7 +109,8 @@ class ColumnsLookup:
         self._folders: dict[str, str] = {}
         self._closed = False
         if self._own:
-            _LOOKUPS.add(self)
+            with _ADDING:
+                _LOOKUPS.add(self)
 
     def _connection(self) -> sqlite3.Connection:
         if self._own and self._process != os.getpid() and not self._closed:
@@ -217,20 +218,23 @@ class ColumnsLookup:
 
 
 _LOOKUPS: weakref.WeakSet[ColumnsLookup] = weakref.WeakSet()
+_ADDING = threading.Lock()
 _FORKING: list[ColumnsLookup] = []
 _INHERITED: list[sqlite3.Connection] = []
 """Connections of the parent process: they must not be used in this one, nor closed."""
 
 
 def _before_fork() -> None:
+    _ADDING.acquire()
     for one in list(_LOOKUPS):
-        one.before_fork()
         _FORKING.append(one)
+        one.before_fork()
 
 
 def _after_fork() -> None:
     while _FORKING:
         _FORKING.pop().after_fork()
+    _ADDING.release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
