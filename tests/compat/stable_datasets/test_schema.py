@@ -4,6 +4,8 @@ import hashlib
 import io
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -372,3 +374,10 @@ def test_sources() -> None:
     for kwargs in ({"url": ""}, {"fallbacks": "x"}, {"checksum": 1}, {"filename": 1}):
         with pytest.raises(TypeError):
             DownloadInfo(**{"url": "https://a", **kwargs})  # type: ignore[arg-type]
+
+
+def test_torch_is_not_needed() -> None:
+    """Defect 11 of E3: torch was imported by all modules, though only its tensors and samplers need it."""
+    code = "import sys; import shardex.compat.stable_datasets; print({'torch', 'PIL', 'pandas'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"

@@ -194,7 +194,7 @@ class BaseDatasetBuilder:
         if split is not None and split not in generators:
             raise UnknownSplitError(f"expected one of the splits {', '.join(map(repr, generators))}, got {split!r}")
         names = list(generators)
-        return {name: self._open(name) or self._build(generators[name], names) for name in wanted_of(split, names)}
+        return {name: self._open(name) or self._build(generators[name], names) for name in _wanted_of(split, names)}
 
     def _folders(self, split: str) -> list[Path]:
         """Return the folders where a split may be: that of this version, and that of early ones."""
@@ -248,7 +248,7 @@ class BaseDatasetBuilder:
         return StableDataset(self._features, self.info, backend=opened.backend, num_rows=opened.num_rows)
 
 
-def wanted_of(split: str | None, names: list[str]) -> list[str]:
+def _wanted_of(split: str | None, names: list[str]) -> list[str]:
     """Return the one split that was asked for, or all of them."""
     return names if split is None else [split]
 
