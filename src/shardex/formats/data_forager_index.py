@@ -210,18 +210,20 @@ def load_schema(folder: str) -> SampleSchema | None:
     return SampleSchema.read(source, _SCHEMA)
 
 
-def open_samples(paths: Sequence[str], table: NDArray[np.uint64], record: IndexRecord | None = None) -> SampleBytes:
-    """Return the samples at these places of local files, as bytes."""
-    return SampleBytes([os.path.abspath(path) for path in paths], np.ascontiguousarray(table, "<u8"), record)
+def open_samples(
+    paths: Sequence[str], table: NDArray[np.uint64], record: IndexRecord | None = None, name: str = "the index"
+) -> SampleBytes:
+    """Return the samples at these places of local files, as bytes; `name` is that of the index, for messages."""
+    return SampleBytes([os.path.abspath(path) for path in paths], np.ascontiguousarray(table, "<u8"), record, name)
 
 
 class SampleBytes(LineRows):
     """Samples as bytes; a file that the record knows otherwise raises an error when it is first read."""
 
-    def __init__(self, paths: Sequence[str], table: NDArray[np.uint64], record: IndexRecord | None) -> None:
+    def __init__(self, paths: Sequence[str], table: NDArray[np.uint64], record: IndexRecord | None, name: str) -> None:
         root, relative = common_folder(paths, os.getcwd())
         files = Files(LocalSource(root), relative, root, False)
-        super().__init__(files, ForagerIndex("index", Segments.of(table), files, (len(table),)), "bytes", None)
+        super().__init__(files, ForagerIndex(name, Segments.of(table), files, (len(table),)), "bytes", None)
         if record is not None and len(record.files) == len(paths):
             self._known = record.files
             self.data = map_files(files, self.index.files, self._check)

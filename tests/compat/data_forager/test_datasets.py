@@ -336,3 +336,16 @@ def test_samples_that_are_shorter_than_the_schema_raise(tokens: Path) -> None:
     assert index.sample_schema.total_bytes_per_sample == 24
     with pytest.raises(ValueError, match="expected 24 bytes, as the schema says, got 16"):
         TokensWithAuxDataset(index)[0]
+
+
+def test_a_damaged_index_raises(lines: JsonlDataset, folder: Path) -> None:
+    table = folder / "index/sample_locations.bin"
+    places = np.fromfile(table, "<u8").reshape(-1, 3)
+    places[1], places[2, 2] = (7, 0, 1), 1 << 40
+    places.tofile(table)
+    damaged = JsonlDataset.create_from_index_on_filesystem(str(folder))
+    assert damaged[0] == expected(0)
+    with pytest.raises(FormatError, match=r"data/index: expected the number of a file below 3, got 7 - at sample 1"):
+        damaged[1]
+    with pytest.raises(TruncatedShardError, match=r"part0.jsonl: expected 1099511627776 bytes"):
+        damaged[2:4]

@@ -63,6 +63,10 @@ class SampleIndex:
             return None
         return loaded.record
 
+    @property
+    def _name(self) -> str:
+        return "the index" if self._loaded is None else self._loaded.folder
+
     def __reduce__(self) -> tuple[Any, ...]:
         loaded = self._loaded
         same = loaded is not None and self.sample_locations is loaded.table and self.file_locations == loaded.files

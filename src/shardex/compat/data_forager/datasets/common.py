@@ -40,7 +40,7 @@ class Dataset(Named, metaclass=abc.ABCMeta):
     def initialize(self) -> None:
         """Look at the data files; called by the first access."""
         index = self._sample_index
-        self._rows = open_samples(index.file_locations, index.sample_locations, index._record)
+        self._rows = open_samples(index.file_locations, index.sample_locations, index._record, index._name)
 
     @property
     def is_initialized(self) -> bool:
