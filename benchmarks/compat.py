@@ -5,7 +5,8 @@
 
 Each dataset has 5 000 samples of 1 KiB, written by `shardex.compat`; all of it is in the page cache. The work is one
 call that returns one sample, over all samples in a random order; atdata has no random access and gets one sample in the
-middle. Figures are the best of interleaved repetitions. Samples are compared before they are measured.
+middle, in a process of its own; the index that `shardex.compat` makes for it at the first call is not in the figure.
+Figures are the best of interleaved repetitions. Samples are compared: one of each system.
 
 A system that is not installed is not imitated: its figure is the one that was measured when its facts were collected,
 on another machine, and is marked as quoted.

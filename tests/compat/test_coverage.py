@@ -19,7 +19,9 @@ def promised(system: str) -> list[str]:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_promised_name_is_covered(system: str) -> None:
-    assert [name for name in promised(system) if name not in {one.name for one in covered(system)}] == []
+    names = promised(system)
+    assert names and len(names) == len(set(names))
+    assert [name for name in names if name not in {one.name for one in covered(system)}] == []
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
