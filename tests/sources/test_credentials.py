@@ -28,7 +28,7 @@ from shardex.sources import (
     redact_url,
     storage,
 )
-from shardex.sources.credentials import Settings, redact, settings_for
+from shardex.sources.credentials import Settings, credentials_version, redact, settings_for
 from shardex.sources.object_store import ObjectSource
 from tests.servers import KEY, SECRET
 from tests.servers.faulty import FaultyServer
@@ -224,3 +224,21 @@ def test_logs_show_no_secrets(bucket: str, caplog: pytest.LogCaptureFixture) -> 
 
 def test_defaults() -> None:
     assert [Settings().number(name) for name in ("timeout", "deadline", "retries", "concurrency")] == [15, 120, 6, 32]
+
+
+def test_the_same_settings_again_change_nothing() -> None:
+    storage("s3://again", region="eu-west-1")
+    before, settings = credentials_version(), settings_for("s3://again")
+    storage("s3://again", region="eu-west-1")
+    assert (credentials_version(), settings_for("s3://again")) == (before, settings)
+    storage("s3://again", region="eu-west-2")
+    assert credentials_version() > before
+    storage("s3://again")
+    before = credentials_version()
+    storage("s3://again")
+    assert credentials_version() == before
+    headers = {"X-Key": "1"}
+    storage("https://again.example", headers=headers)
+    headers["X-Key"], before = "2", credentials_version()
+    storage("https://again.example", headers=headers)
+    assert credentials_version() > before and settings_for("https://again.example").values["headers"] == headers

@@ -147,7 +147,9 @@ def storage(prefix: str, **settings: Setting) -> None:
         raise ArgumentError(f"storage({redact_url(prefix)!r}): expected settings among {among}, got {got}")
     for name, value in settings.items():
         _check_value(prefix, name, value)
-    _register({key: Settings(dict(settings)) if settings else None})
+    if _registry.settings.get(key, _NO_SETTINGS).values != settings:  # connections stay open if nothing changes
+        own = {name: dict(value) if isinstance(value, dict) else value for name, value in settings.items()}
+        _register({key: Settings(own) if own else None})
 
 
 def _check_value(prefix: str, name: str, value: Setting) -> None:
