@@ -18,7 +18,7 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ArgumentError, ClosedError, FormatError, PathError, SchemaError, StorageFullError
-from shardex.formats import columns_tar_session
+from shardex.formats import columns_tar_session, columns_tar_table
 from shardex.formats.columns_tar_lookup import ColumnsLookup
 from shardex.formats.columns_tar_session import ColumnsSession
 from shardex.schema import NPY
@@ -335,6 +335,23 @@ def test_two_processes_and_two_sessions(tmp_path: Path) -> None:
     second.close()
     assert len(check(tmp_path)) == 50
     assert {*list(shards(tmp_path, "x").values())[:-1]} == {7}
+
+
+def test_sessions_of_one_process_do_not_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a notebook makes a writer again, and the first one has samples that are not committed yet."""
+    monkeypatch.setattr(columns_tar_session, "_SECONDS", 1e9)
+    monkeypatch.setattr(columns_tar_table, "_TIMEOUT", 0.1)
+    first = ColumnsSession(str(tmp_path), 3)
+    first.add_fields(["x"])
+    first.put({"x": npy("a", "x")}, "a")
+    second = ColumnsSession(str(tmp_path), 3)
+    second.put({"x": npy("b", "x")}, "b")
+    first.put({"x": npy("c", "x")}, "c")
+    second.put({"x": npy("d", "x")}, "d")
+    first.close()
+    second.close()
+    assert [*check(tmp_path)] == ["a", "b", "c", "d"]
+    assert shards(tmp_path, "x") == {"shard_0000.tar": 3, "shard_0001.tar": 1}
 
 
 def test_open_files_are_few(tmp_path: Path) -> None:

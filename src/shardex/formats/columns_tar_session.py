@@ -88,12 +88,15 @@ class ColumnsSession:
         self._closed = False
         try:
             with table_errors(self.root):
+                self._commit_others()
                 self._prepare_table()
         except BaseException:
             self.table.close()
             raise
         tars = self._tars  # `self` would be kept by its own connection
         self.table.before_commit = lambda: _sync(tars)
+        with _ADDING:
+            _SESSIONS.add(self)
 
     def _prepare_table(self) -> None:
         for setting in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -64000", "temp_store = MEMORY"):
@@ -132,12 +135,28 @@ class ColumnsSession:
         """Begin a transaction unless there is one; forget what another writer has changed since the last one."""
         self.check_open()
         if not self.table.in_transaction:
+            self._commit_others()
             self.table.execute("BEGIN IMMEDIATE")
         (version,) = self.table.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._close_tars()
             self._folders = field_folders(self.table)
             self._version = version
+
+    def _commit_others(self) -> None:
+        """Commit other sessions of this process in the same folder, which nobody may use any more, so as not to wait.
+
+        One that another thread uses right now is left alone: it commits soon.
+        """
+        with _ADDING:
+            sessions = list(_SESSIONS)
+        for other in sessions:
+            if other is not self and other.root == self.root and other.lock.acquire(blocking=False):
+                try:
+                    if not other._closed and other._process == os.getpid() and other.table.in_transaction:
+                        other.commit()
+                finally:
+                    other.lock.release()
 
     def commit(self) -> None:
         """Sync all arrays and commit the rows that name them."""
@@ -396,6 +415,10 @@ class ColumnsSession:
             return {name: draft.append(f"{name}.npy", old.samples([name], [field])[0].arrays[field]) for name in others}
         finally:
             old.close()
+
+
+_SESSIONS: weakref.WeakSet[ColumnsSession] = weakref.WeakSet()
+_ADDING = threading.Lock()
 
 
 def _sync(tars: Mapping[str, tuple[int, GrowingTar]]) -> None:
