@@ -116,6 +116,15 @@ def test_another_version_starts_anew(server: FaultyServer, tmp_path: Path, monke
     assert os.listdir(tmp_path) == ["a.bin"]
 
 
+def test_temporary_files_of_others_are_kept(server: FaultyServer, tmp_path: Path) -> None:
+    other = tmp_path / "a.bin.gz.0123456789ab.tmp"
+    own = tmp_path / "a.bin.0123456789ab.tmp"
+    for path in (other, own):
+        path.write_bytes(b"some")
+    download_file([f"{server.url()}/a.bin"], tmp_path / "a.bin")
+    assert sorted(os.listdir(tmp_path)) == ["a.bin", other.name]
+
+
 DOWNLOAD = """
 import sys
 from shardex.sources import download, download_file

@@ -8,9 +8,9 @@ size, by a plain request, which then is all that can be done.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -101,9 +101,11 @@ def _download(url: str, target: str, wanted: tuple[str, str] | None, advance: Ad
         _sync(part)
         os.replace(part, target)
         sync_folder(os.path.dirname(target))
-    for left in glob.glob(f"{glob.escape(target)}.*.tmp"):
+    folder, name = os.path.split(target)
+    own = re.compile(rf"{re.escape(name)}\.([0-9a-f]{{12}}|whole)\.tmp")  # not those of a file name.zip
+    for left in filter(own.fullmatch, os.listdir(folder)):
         with suppress(OSError):
-            os.unlink(left)
+            os.unlink(os.path.join(folder, left))
 
 
 def _ignore(done: int, size: int) -> None:

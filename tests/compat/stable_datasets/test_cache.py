@@ -396,6 +396,16 @@ def test_a_killed_writer_leaves_the_old_cache(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"], "what the killed process left is removed"
 
 
+def test_a_writer_leaves_the_temporary_folders_of_others(tmp_path: Path) -> None:
+    with start(tmp_path / "a.b", 100) as process:
+        write_sharded_arrow_cache(numbers(1), NUMBERS, tmp_path / "a")
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.wait() == 0
+    assert len(stored_rows(tmp_path / "a.b")) == 10 and len(stored_rows(tmp_path / "a")) == 1
+
+
 def test_a_second_writer_waits(tmp_path: Path) -> None:
     with start(tmp_path / "a", 100) as process:
         done = threading.Event()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
@@ -271,9 +272,10 @@ def _schema(features: Features) -> pa.Schema:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove the temporary folders of processes that died while they wrote this cache."""
-    for folder in target.parent.glob(f".{target.name}.*.tmp"):
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove the temporary folders of processes that died while they wrote this cache, and not those of others."""
+    own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{12}}\.tmp")
+    for name in filter(own.fullmatch, os.listdir(target.parent)):
+        shutil.rmtree(target.parent / name, ignore_errors=True)
 
 
 def _examples(generator: Iterable[Any], features: Features, workers: int) -> Generator[Mapping[str, Any]]:
