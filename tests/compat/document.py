@@ -3,10 +3,12 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, NamedTuple
 
 DOCUMENTS = Path(__file__).parent / "documents"
-_FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^( *)```python\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+"""A block, which is indented inside of a list."""
 
 
 class CodeBlock(NamedTuple):
@@ -31,10 +33,8 @@ def code_blocks(file: str, package: str, placeholders: Mapping[str, str]) -> lis
     for left_out, code in placeholders.items():
         assert left_out in text, f"{file} has no {left_out!r}"
         text = text.replace(left_out, code)
-    return [
-        CodeBlock(f"{file}:{text.count(chr(10), 0, found.start(1)) + 1}", with_compat_imports(found[1], package))
-        for found in _FENCE.finditer(text)
-    ]
+    found = [(text.count("\n", 0, one.start(2)) + 1, dedent(one[2])) for one in _FENCE.finditer(text)]
+    return [CodeBlock(f"{file}:{line}", with_compat_imports(code, package)) for line, code in found]
 
 
 def with_compat_imports(code: str, package: str) -> str:

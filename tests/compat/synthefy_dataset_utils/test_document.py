@@ -1,9 +1,6 @@
 """Every code block of the document of synthefy-dataset-utils runs, in order; only import lines are changed."""
 
 import os
-import re
-import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,32 +9,14 @@ import numpy as np
 import pytest
 
 from shardex.compat.synthefy_dataset_utils import ShardedDatasetReader, ShardedDatasetWriter
+from tests.compat.document import code_blocks
 
-DOCUMENT = Path(__file__).parents[1] / "documents" / "000.md"
 SUBSTITUTES = {
     "ShardedDatasetWriter(root: str, samples_per_shard: int = 1000)": "ShardedDatasetWriter(root, 1000)",
     "ShardedDatasetReader(root: str, cache_tars: bool = True)": "ShardedDatasetReader(root, True)",
     "np.array(...)": "np.array([1.5, 2.5])",
 }
 """Signatures and placeholders that are no Python, or that no array is made of."""
-
-
-def blocks() -> Iterator[str]:
-    """The Python blocks; the two others say how to install the package."""
-    text = DOCUMENT.read_text("utf-8")
-    found = re.findall(r"^( *)```(\w+)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
-    assert [kind for _, kind, _ in found].count("bash") == 2
-    for _, kind, block in found:
-        if kind == "python":
-            yield textwrap.dedent(block)
-
-
-def changed(block: str) -> str:
-    """The block with other import lines and without placeholders."""
-    block = re.sub(r"^from synthefy_dataset_utils", "from shardex.compat.synthefy_dataset_utils", block, flags=re.M)
-    for old, new in SUBSTITUTES.items():
-        block = block.replace(old, new)
-    return block
 
 
 class Source(list[Any]):
@@ -65,10 +44,10 @@ def names() -> dict[str, Any]:
 def test_document_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     namespace = names()
-    code = list(blocks())
-    assert len(code) == DOCUMENT.read_text("utf-8").count("```python")
-    for number, block in enumerate(code):
-        exec(compile(changed(block), f"block {number}", "exec"), namespace)
+    blocks = code_blocks("000.md", "synthefy_dataset_utils", SUBSTITUTES)
+    assert len(blocks) == 17  # two others say how to install the package
+    for block in blocks:
+        block.run(namespace)
     assert capsys.readouterr().out.splitlines() == [
         "Total samples: 10000",
         "Available fields: ['forecast', 'history', 'target']",
