@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -117,6 +118,14 @@ def test_wrong_options(tmp_path: Path, options: dict[str, Any]) -> None:
         write(tmp_path / "a", 1, **options)
     with pytest.raises(ValueError, match="at least one column"):
         ArrowFilesWriter(tmp_path / "a", pa.schema([]), describe)
+
+
+def test_a_wrong_description_is_refused_before_samples_are_written(tmp_path: Path) -> None:
+    with pytest.raises(ShardexError, match=r"expected a description that JSON can hold, got .*Path"):
+        ArrowFilesWriter(tmp_path / "a", SCHEMA, lambda names, rows: {"made of": tmp_path})
+    assert not os.listdir(tmp_path)
+    write(tmp_path / "a", 3, batch_rows=np.int64(2))
+    assert len(sx.open(tmp_path / "a")) == 3
 
 
 def test_map_table_refuses_damaged_files(tmp_path: Path) -> None:

@@ -43,6 +43,20 @@ def test_an_existing_file_is_kept(server: FaultyServer, tmp_path: Path) -> None:
     assert (tmp_path / "a.bin").read_bytes() == b"mine" and not server.asked
 
 
+def test_an_existing_file_with_another_checksum_is_replaced(server: FaultyServer, tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"cut off")
+    wrong = f"sha256:{'0' * 64}"
+    with pytest.raises(ChecksumError, match="expected a file with sha256 0000"):
+        download_file([f"{server.url()}/a.bin"], path, checksum=wrong)
+    assert path.read_bytes() == b"cut off" and os.listdir(tmp_path) == ["a.bin"]
+    download_file([f"{server.url()}/a.bin"], path, checksum=SHA)
+    assert path.read_bytes() == DATA
+    asked = dict(server.asked)
+    download_file([f"{server.url()}/a.bin"], path, checksum=SHA.upper())
+    assert server.asked == asked
+
+
 def test_names_with_spaces_and_queries(server: FaultyServer, tmp_path: Path) -> None:
     server.files["a b.bin"] = b"1"
     download_file([f"{server.url()}/a%20b.bin?download=1"], tmp_path / "a")

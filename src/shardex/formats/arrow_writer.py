@@ -8,9 +8,10 @@ shorter where rows are large, so that a writer holds about `_MOST_BYTES` at a ti
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 import pyarrow as pa
 
@@ -57,15 +58,16 @@ class ArrowFilesWriter(StagedWriter):
     ) -> None:
         if not len(schema):
             raise SchemaError("expected a schema with at least one column, got none")
-        if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
+        if isinstance(batch_rows, bool) or not isinstance(batch_rows, SupportsIndex) or operator.index(batch_rows) < 1:
             raise ArgumentError(f"expected batches of 1 row or more, got {batch_rows!r}")
         if not shard_size > 0:
             raise ArgumentError(f"expected a shard size above 0, got {shard_size!r}")
         if compression not in _CODECS:
             raise ArgumentError(f"expected compression to be 'zstd', 'lz4' or None, got {compression!r}")
+        _encoded(describe([], []))  # an error now, not after all samples
         super().__init__(path, "overwrite", f"{_OWNED}|{others}" if others else _OWNED)
         self._schema, self._describe = schema, describe
-        self._batch_rows, self._shard_size = batch_rows, shard_size
+        self._batch_rows, self._shard_size = operator.index(batch_rows), shard_size
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
         self._columns: dict[str, list[Any]] = {name: [] for name in schema.names}
         self._rows = self._bytes = self._shard_bytes = 0
@@ -133,14 +135,20 @@ class ArrowFilesWriter(StagedWriter):
         self._flush()
         with storage_errors(self.path, "write"):
             self._close_file()
-        described = dict(self._describe(self._names, self._counts))
-        self._stage.place.put(_METADATA, json.dumps(described, indent=2).encode())
+        self._stage.place.put(_METADATA, _encoded(self._describe(self._names, self._counts)))
 
     def _discard(self) -> None:
         if self._file is not None:
             sink, self._file = self._file[0], None
             sink.close()
         super()._discard()
+
+
+def _encoded(described: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(dict(described), indent=2).encode()
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"expected a description that JSON can hold, got {described!r:.300}: {error}") from None
 
 
 def _size(value: Any) -> int:

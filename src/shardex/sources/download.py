@@ -52,8 +52,9 @@ def download_file(
 ) -> None:
     """Download a file to a local path, unless that exists; the URLs are tried in order.
 
-    `checksum` is an algorithm of `hashlib` and hex digits, such as ``"sha256:0a1b..."``. Of several processes one
-    downloads the file, the others wait.
+    A file that exists with another checksum is replaced when the right one is there. `checksum` is an algorithm of
+    `hashlib` and hex digits, such as ``"sha256:0a1b..."``. Of several processes one downloads the file, the others
+    wait.
 
     :raises ChecksumError: if the file is another one than the checksum says
     :raises SourceError: if it cannot be read from any URL
@@ -71,7 +72,7 @@ def download_file(
     with storage_errors(target, "create"):
         make_folder(os.path.dirname(target))
     with locked_file(f"{target}.lock"):
-        if os.path.exists(target):
+        if os.path.exists(target) and (wanted is None or _digest(target, wanted[0]) == wanted[1]):
             return
         failed: list[ShardexError] = []
         for url in urls:
@@ -87,10 +88,10 @@ def download_file(
 
 
 def _parsed(checksum: str) -> tuple[str, str]:
-    algorithm, found, digits = checksum.partition(":")
+    algorithm, found, digits = checksum.lower().partition(":")
     if not found or algorithm not in hashlib.algorithms_available or not digits:
         raise ArgumentError(f'expected a checksum such as "sha256:" and hex digits, got {checksum!r}')
-    return algorithm, digits.lower()
+    return algorithm, digits
 
 
 def _download(url: str, target: str, wanted: tuple[str, str] | None, advance: Advance | None) -> None:
@@ -176,12 +177,15 @@ def _by_one_request(url: str, target: str, advance: Advance) -> str:
 
 def _check(part: str, wanted: tuple[str, str], url: str) -> None:
     algorithm, digits = wanted
-    with storage_errors(part, "read"), open(part, "rb") as file:
-        found = hashlib.file_digest(file, algorithm).hexdigest()
-    if found != digits:
+    if (found := _digest(part, algorithm)) != digits:
         with suppress(OSError):
             os.unlink(part)
         raise ChecksumError(f"{redact_url(url)}: expected a file with {algorithm} {digits}, got {found}")
+
+
+def _digest(path: str, algorithm: str) -> str:
+    with storage_errors(path, "read"), open(path, "rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def _sync(path: str) -> None:

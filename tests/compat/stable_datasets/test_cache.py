@@ -27,6 +27,7 @@ from shardex.compat.stable_datasets.cache import (
     detect_cache_format,
     detect_cache_layout,
     encode_example,
+    open_cache,
     read_lance_cache_meta,
     read_shard,
     read_sharded_cache_meta,
@@ -35,7 +36,18 @@ from shardex.compat.stable_datasets.cache import (
     write_lance_video_frames_cache,
     write_sharded_arrow_cache,
 )
-from shardex.compat.stable_datasets.schema import Array3D, ClassLabel, Features, Image, Sequence, Value, Video
+from shardex.compat.stable_datasets.dataset import StableDataset
+from shardex.compat.stable_datasets.schema import (
+    Array3D,
+    ClassLabel,
+    DatasetInfo,
+    Features,
+    FeatureType,
+    Image,
+    Sequence,
+    Value,
+    Video,
+)
 from shardex.errors import ShardexError
 from shardex.media import encode_video
 from tests.compat.stable_datasets.test_schema import EXPECTED, FIXTURES, features_of
@@ -426,6 +438,33 @@ def test_a_second_writer_waits(tmp_path: Path) -> None:
 
 
 # -- names, examples, Lance -----------------------------------------------------------------------------------------
+
+
+class Celsius(FeatureType):
+    """A feature of a user: texts such as "3.5 C", stored as numbers."""
+
+    def to_arrow_type(self) -> pa.DataType:
+        return pa.float32()
+
+    def encode(self, value: Any, *, cache_dir: Path | None = None) -> float:
+        return float(value.removesuffix(" C"))
+
+    def format(
+        self, value: Any, *, format_type: str | None, decode_images: bool = True, cache_dir: Path | None = None
+    ) -> Any:
+        return value if format_type == "raw" else f"{value} C"
+
+    def __repr__(self) -> str:
+        return "Celsius()"
+
+
+@pytest.mark.parametrize("feature", [Celsius(), Sequence(Celsius())])
+def test_features_of_users(tmp_path: Path, feature: FeatureType) -> None:
+    features = Features({"t": feature})
+    value: Any = "3.5 C" if isinstance(feature, Celsius) else ["3.5 C", "4.5 C"]
+    write_sharded_arrow_cache(enumerate([{"t": value}]), features, tmp_path / "a", num_encode_workers=2)
+    found = StableDataset(features, DatasetInfo(features), backend=open_cache(tmp_path / "a", features).backend)
+    assert found[0] == {"t": value} and found.with_format("raw")[0]["t"] in (3.5, [3.5, 4.5])
 
 
 def test_names_of_both_versions() -> None:

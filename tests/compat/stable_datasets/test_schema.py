@@ -144,6 +144,8 @@ def test_value() -> None:
     assert Value("int64").format(3, format_type="default") == 3
     tensor = Value("int64").format(3, format_type="torch")
     assert tensor.shape == () and tensor.dtype == torch.int64
+    assert Value("uint64").format(2**64 - 1, format_type="torch").item() == 2**64 - 1
+    assert Value("int64").format(-(2**63), format_type="torch").item() == -(2**63)
     assert Value("string").format("a", format_type="torch") == "a"
     with pytest.raises(ValueError, match="int1"):
         Value("int1")
@@ -186,6 +188,9 @@ def test_items_of_sequences_are_encoded() -> None:
     images = Sequence(Image())
     stored = images.encode([np.zeros((2, 3, 3), np.uint8)])
     assert images.format(stored, format_type="default")[0].size == (3, 2)
+    for wrong in (3, np.array(3), torch.tensor(3)):
+        with pytest.raises(ValueError, match=r"expected a list of Value\('int64'\)"):
+            Sequence(Value("int64")).encode(wrong)
     with pytest.raises(TypeError):
         Sequence("int64")  # type: ignore[arg-type]
 
@@ -203,6 +208,11 @@ def test_arrays() -> None:
         feature.format(b"1", format_type="default")
 
 
+def test_dtypes_of_arrays_may_be_those_of_numpy() -> None:
+    for dtype in (np.float32, np.dtype("float32"), "float32"):
+        assert repr(Array3D((1, 2, 3), dtype)) == "Array3D(shape=(1, 2, 3), dtype='float32')"  # type: ignore[arg-type]
+
+
 def test_integer_arrays_stay_integers_in_torch() -> None:
     """Defect 8 of E3: they became float32."""
     feature = Array4D((1, 1, 1, 2), "int64")
@@ -216,6 +226,8 @@ def test_arrays_of_another_shape_are_refused_when_they_are_written() -> None:
     for wrong in (np.zeros((2, 2, 3)), np.zeros(8), "text", [[1, 2], [3]]):
         with pytest.raises(ValueError, match=r"expected float32\[2, 2, 2\]"):
             feature.encode(wrong)
+    with pytest.raises(ValueError, match=r"expected uint8\[1, 1, 2\].*300"):
+        Array3D((1, 1, 2)).encode([[[300, 1]]])
     for shape in ((2, 2), (2, None, 2)):
         with pytest.raises(ValueError, match="3 sizes"):
             Array3D(shape)  # type: ignore[arg-type]

@@ -120,11 +120,13 @@ def test_rebuilt_if_features_have_changed(places: dict[str, Path], monkeypatch: 
     assert [row["n"] for row in before] == [0, 1, 2], "those who have the old one open keep it"
 
 
-def test_rebuilt_if_files_are_damaged(places: dict[str, Path]) -> None:
+def test_rebuilt_if_files_are_damaged(places: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
     build(Numbers, split="validation", **places)
     folder = places["processed_cache_dir"] / cache_fingerprint("Numbers", "1.0.0", "default", "validation", "arrow")
     (folder / "shard-00000.arrow").unlink()
     assert len(build(Numbers, split="validation", **places)) == 3
+    (message,) = caplog.messages
+    assert "is made again" in message and "got no such file" in message
     (folder / "_metadata.json").write_text("{")
     assert len(build(Numbers, split="validation", **places)) == 3
     assert CALLS == ["validation"] * 3

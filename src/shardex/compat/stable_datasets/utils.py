@@ -212,15 +212,16 @@ class BaseDatasetBuilder:
                         return [str(one) for one in listed]
         return likely
 
-    def _open(self, split: str) -> StableDataset | None:
-        """Return a split if it is there with these features; None if it must be made."""
+    def _open(self, split: str, warn: bool = False) -> StableDataset | None:
+        """Return a split if it is there with these features; None if it must be made: `warn` logs why."""
         for folder in self._folders(split):
             try:
                 opened = open_cache(folder, self._features, backend_kwargs=self._backend_kwargs)
             except NotFoundError:
                 continue
             except (CacheChangedError, FormatError) as error:
-                _log.warning("%s is made again: %s", folder, error)
+                if warn:
+                    _log.warning("%s is made again: %s", folder, error)
                 continue
             return StableDataset(self._features, self.info, backend=opened.backend, num_rows=opened.num_rows)
         return None
@@ -235,7 +236,7 @@ class BaseDatasetBuilder:
         with storage_errors(str(folder), "create"):
             make_folder(os.path.abspath(folder.parent))
         with locked_file(f"{folder}.build.lock"):
-            if (found := self._open(generator.name)) is not None:
+            if (found := self._open(generator.name, warn=True)) is not None:
                 return found
             write_sharded_arrow_cache(
                 self._generate_examples(**generator.gen_kwargs),
@@ -312,8 +313,9 @@ def download(
 ) -> Path:
     """Download a file into a folder and return its path; a file that is there is not downloaded again.
 
-    An interrupted download goes on. The name of the file has part of the hash of its URL: ``train.0275d128da.zip``.
-    `checksum` is an algorithm and hex digits, ``"sha256:0a1b..."``; `fallbacks` are URLs that are tried after `url`.
+    One that is there with another checksum is. An interrupted download goes on. The name of the file has part of the
+    hash of its URL: ``train.0275d128da.zip``. `checksum` is an algorithm and hex digits, ``"sha256:0a1b..."``;
+    `fallbacks` are URLs that are tried after `url`.
 
     :raises ValueError: if the file is not the one that the checksum says
     :raises RuntimeError: if no URL gives the file

@@ -26,7 +26,7 @@ class _FixedShapeArray(FeatureType):
         if len(self._array.shape or ()) != self._ndim or not self._array.fixed:
             raise SchemaError(f"expected a shape of {self._ndim} sizes for {type(self).__name__}, got {shape!r}")
         self.shape = tuple(shape)
-        self.dtype = dtype
+        self.dtype = dtype if isinstance(dtype, str) else np.dtype(dtype).name
 
     @property
     def core(self) -> core.Feature:
@@ -43,7 +43,7 @@ class _FixedShapeArray(FeatureType):
             return None
         try:
             array = np.asarray(value, dtype=self.dtype)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise SchemaError(f"expected {self._array}, got {core.describe(value)}: {error}") from None
         if array.shape != self.shape:
             raise SchemaError(f"expected {self._array}, got {core.describe(array)}")

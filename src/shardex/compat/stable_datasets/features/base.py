@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex import schema as core
+from shardex.arrow import features_of_arrow
 from shardex.errors import SchemaError
 
 _TYPES: dict[str, pa.DataType] = {
@@ -33,8 +35,8 @@ class FeatureType:
 
     @property
     def core(self) -> core.Feature:
-        """The feature of shardex that describes the same values."""
-        raise NotImplementedError(f"{type(self).__name__} has no feature of shardex")
+        """The feature of shardex that describes the same values; of a user's own class, that of its Arrow type."""
+        return features_of_arrow(pa.schema([("value", self.to_arrow_type())]))["value"]
 
     def to_arrow_type(self) -> pa.DataType:
         """Return the Arrow type of the column."""
@@ -87,7 +89,8 @@ def _scalar_tensor(value: Any, format_type: str | None) -> Any:
         return value
     import torch
 
-    return torch.tensor(value)
+    large = isinstance(value, int) and value >> 63 > 0  # only uint64 holds it
+    return torch.tensor(value, dtype=torch.uint64) if large else torch.tensor(value)
 
 
 class Value(FeatureType):
@@ -207,6 +210,8 @@ class Sequence(FeatureType):
         """Return the items as a list, each as its feature stores it."""
         if value is None:
             return None
+        if not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+            raise SchemaError(f"expected a list of {self.feature!r}, got {core.describe(value)}")
         if _is_plain(self.feature):
             return value.tolist() if hasattr(value, "tolist") else list(value)
         return [self.feature.encode(item, cache_dir=cache_dir) for item in value]
