@@ -59,8 +59,8 @@ class Files:
     """True if `what` is one folder; the paths are all files below it."""
     packed: Files | None = None
     """The files as they are stored, if some of them are compressed."""
-    is_native: bool = False
-    """True for the folder of a native dataset."""
+    manifests: tuple[str, ...] | None = None
+    """Paths of what is in the folder of manifests that a native dataset has; None if nobody has looked."""
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
@@ -70,6 +70,11 @@ class Files:
         if (saved := self.saved_listing) is not None:
             return saved.paths[: saved.own]
         return tuple(natural_order(visible_paths(self.source)))
+
+    @property
+    def is_native(self) -> bool:
+        """True for the folder of a native dataset."""
+        return bool(self.manifests)
 
     @property
     def is_local_folder(self) -> bool:
@@ -162,8 +167,8 @@ def _find(what: What, open_remote: OpenRemote) -> Files:
 def _find_local(what: str) -> Files:
     path = absolute_path(what)
     if os.path.isdir(path):
-        native = os.path.isdir(os.path.join(path, STORE_FOLDER))
-        return Files(LocalSource(path), None, path, folder=True, is_native=native)
+        source = LocalSource(path)
+        return Files(source, None, path, folder=True, manifests=tuple(source.paths(f"{STORE_FOLDER}/")))
     return _files(_matches(path), path)
 
 
@@ -239,7 +244,7 @@ def _find_url(url: str, open_remote: OpenRemote) -> Files:
 
 def _remote_folder(url: str, open_remote: OpenRemote) -> Files:
     source = open_remote(url.rstrip("/"))
-    files = Files(source, None, url, folder=True, is_native=bool(source.paths(f"{STORE_FOLDER}/")))
+    files = Files(source, None, url, folder=True, manifests=tuple(source.paths(f"{STORE_FOLDER}/")))
     if not files.is_native and not files.paths:
         raise NotFoundError(errno.ENOENT, "no such file, and no files below it", url)
     return files

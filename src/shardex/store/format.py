@@ -18,7 +18,7 @@ from shardex.sources import Source, place_of
 from shardex.store.key_lookup import KeyLookup
 from shardex.store.manifest import DATA_FILE, read_manifest
 from shardex.store.overlay_rows import EditedRows
-from shardex.store.version_numbers import at_latest, latest_version
+from shardex.store.version_numbers import at_latest, latest_of, latest_version
 from shardex.store.version_reader import VersionReader
 from shardex.store.writer import ArrowWriter, JoinParts
 
@@ -31,7 +31,9 @@ def recognise(files: Files) -> int:
 
 
 def _latest(files: Files) -> int:
-    return latest_version(files.source) if files.folder else 0
+    if not files.folder:
+        return 0
+    return latest_version(files.source) if files.manifests is None else latest_of(files.manifests)
 
 
 def open(

@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -97,8 +98,8 @@ class Fragment(msgspec.Struct, frozen=True):
         return [*adopted, *(name for file in self.groups for name in file.fields)]
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    """One version of a dataset."""
+class Manifest(msgspec.Struct, frozen=True, dict=True):
+    """One version of a dataset. It has a dict for what is computed from its fields once."""
 
     rows: int
     """Number of samples: rows that are not deleted."""
@@ -124,7 +125,7 @@ class Manifest(msgspec.Struct, frozen=True):
     metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """What the writer was told about the data; not stored if there is nothing."""
 
-    @property
+    @cached_property
     def features(self) -> Features:
         """Name and feature of each field."""
         return Features.from_json(self.schema)

@@ -74,7 +74,16 @@ def is_version_name(path: str) -> bool:
 
 def latest_version(source: Source) -> int:
     """Return the number of the current version of a dataset, 0 if there is none."""
-    return max(_listed(source)[0], default=0)
+    return latest_of(source.paths(STORE_FOLDER + "/"))
+
+
+def latest_of(paths: Iterable[str]) -> int:
+    """Return the highest number of a version among paths of manifests, 0 if there is none.
+
+    >>> latest_of(["_shardex/00000007.json", "_shardex/00000012.json", "_shardex/x"])
+    12
+    """
+    return max(_numbers(paths)[0], default=0)
 
 
 def at_latest(source: Source, read: Callable[[int], Result], version: int | None = None) -> Result:
@@ -201,9 +210,13 @@ def _owner(source: Source, number: int) -> _Owner | None:
 
 
 def _listed(source: Source) -> tuple[list[int], set[int]]:
+    return _numbers(source.paths(STORE_FOLDER + "/"))
+
+
+def _numbers(paths: Iterable[str]) -> tuple[list[int], set[int]]:
     """Return all numbers with a name, in ascending order, and the blocks that are closed."""
     numbers, closed = list[int](), set[int]()
-    for match in filter(None, map(_NAME.fullmatch, source.paths(STORE_FOLDER + "/"))):
+    for match in filter(None, map(_NAME.fullmatch, paths)):
         if match[2] == "json":
             numbers.append(int(match[1]))
         else:
