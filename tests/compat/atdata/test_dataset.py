@@ -319,6 +319,11 @@ def test_other_files_in_a_tar(tmp_path: Path) -> None:
 def test_compressed_tars(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "a.tar.gz", map(picture, range(3)))
     assert numbers(atdata.Dataset[PICTURE](path)) == [0, 1, 2]
+    renamed = str(Path(path).rename(tmp_path / "b.tar"))
+    write_tar(tmp_path / "c.tar", [picture(3)])
+    assert numbers(atdata.Dataset[PICTURE](renamed)) == [0, 1, 2]
+    both = atdata.Dataset[PICTURE](f"{tmp_path}/{{b,c}}.tar")
+    assert numbers(both) == [0, 1, 2, 3] and numbers(both.select([3, 1])) == [3, 1]
 
 
 def test_wrap(ds: atdata.Dataset[Any]) -> None:

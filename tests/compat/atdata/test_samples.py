@@ -242,6 +242,15 @@ def test_dict_sample() -> None:
             one["missing"]
 
 
+def test_fields_of_dict_samples_with_the_names_of_methods_of_a_dict() -> None:
+    names = ("clear", "copy", "fromkeys", "pop", "popitem", "setdefault", "update")
+    one = atdata.DictSample.from_bytes(atdata.DictSample({name: k for k, name in enumerate(names)}).packed)
+    assert [getattr(one, name) for name in names] == list(range(7))
+    assert atdata.SampleBatch[atdata.DictSample]([one, one]).copy == [1, 1]
+    other = atdata.DictSample(x=1)
+    assert other.copy() == {"x": 1} and other.pop("x") == 1 and other.fromkeys("y") == {"y": None}
+
+
 def test_dict_sample_of_a_packed_one_keeps_bytes() -> None:
     one = atdata.DictSample.from_bytes(picture(1).packed)
     assert type(one["image"]) is bytes and _helpers.bytes_to_array(one["image"]).shape == (2, 3)

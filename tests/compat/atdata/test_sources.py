@@ -1,5 +1,6 @@
 """Sources of atdata: shards at URLs, in buckets, as blobs, and from code of the user."""
 
+import gzip
 import io
 import json
 import os
@@ -326,4 +327,16 @@ def test_source_of_the_user_in_workers_of_torch(own: InMemory) -> None:
 
 
 def test_source_without_shards() -> None:
-    assert list(atdata.Dataset[PICTURE](InMemory({}))) == []
+    ds = atdata.Dataset[PICTURE](InMemory({}))
+    assert list(ds) == list(ds.shuffled()) == [] and ds.url == "" and len(ds) == 0 and ds.select([]) == []
+    with pytest.raises(IndexError):
+        ds.select([0])
+    with pytest.raises(atdata.SampleKeyError):
+        ds.get("a")
+
+
+def test_source_of_the_user_with_compressed_shards(own: InMemory) -> None:
+    packed = InMemory({name: gzip.compress(data) for name, data in own.files.items()})
+    ds = atdata.Dataset[PICTURE](packed)
+    assert numbers(ds) == list(range(8)) and numbers(ds.select([7, 0])) == [7, 0]
+    assert sorted(numbers(ds.shuffled(buffer_samples=3))) == list(range(8))

@@ -58,6 +58,32 @@ def test_names_and_limits(tmp_path: Path, path: str, options: dict[str, int], ex
         assert len(members) == 1 or os.path.getsize(one) <= options.get("maxsize", 1 << 40)
 
 
+@pytest.mark.parametrize(
+    ("path", "options", "expected"),
+    [
+        ("a.tar.gz", {}, ["a.tar.gz"]),
+        ("a.tgz", {}, ["a.tgz"]),
+        ("a-%02d.tar.gz", {"maxcount": 4}, ["a-00.tar.gz", "a-01.tar.gz", "a-02.tar.gz"]),
+        ("a.tar.gz", {"maxcount": 5}, ["a.tar-000000.gz", "a.tar-000001.gz"]),
+    ],
+)
+def test_names_that_end_in_gz_are_compressed(
+    tmp_path: Path, path: str, options: dict[str, int], expected: list[str]
+) -> None:
+    ds = write_samples(shots(10), tmp_path / path, **options)  # type: ignore[arg-type]
+    assert names(tmp_path) == expected
+    assert list(ds) == list(Dataset[Shot](URLSource.of(ds.list_shards()))) == shots(10)
+    before = {one: Path(one).read_bytes() for one in ds.list_shards()}
+    for one in before:
+        with tarfile.open(one, "r:gz") as tar:
+            assert len(tar.getmembers()) == min(10, options.get("maxcount", 10)) or one == ds.list_shards()[-1]
+    write_samples(shots(10), tmp_path / path, **options)  # type: ignore[arg-type]
+    assert before == {one: Path(one).read_bytes() for one in before}
+    write_samples(shots(10), tmp_path / path, manifest=True, **options)  # type: ignore[arg-type]
+    found = Dataset[Shot](URLSource.of(list(before))).query(lambda df: df["n"] == 7)
+    assert [ds.get(one.key).n for one in found] == [7]
+
+
 def test_webdataset_reads_it(tmp_path: Path) -> None:
     webdataset = pytest.importorskip("webdataset")
     ds = write_samples(shots(10), tmp_path / "train.tar", maxcount=4)

@@ -173,6 +173,17 @@ class DictSample(core.DictSample):
         return _packed(self, "the sample")
 
 
+def _field_or_method(name: str) -> Any:
+    def get(self: DictSample) -> Any:
+        return self[name] if name in self else getattr(super(DictSample, self), name)
+
+    return property(get, doc="The field of this name; without one, the method of a dict.")
+
+
+for _name in ("clear", "copy", "fromkeys", "pop", "popitem", "setdefault", "update"):
+    setattr(DictSample, _name, _field_or_method(_name))  # samples of atdata are no dicts: these may be fields
+
+
 class PackableSample(core.PackableSample):
     """Base class of typed samples; a subclass becomes a dataclass, with or without `packable` or `dataclass`."""
 

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, cast
 
+import pyarrow as pa
+
 from shardex.compat.atdata._protocols import DataSource
 from shardex.compat.atdata._sources import S3Source, URLSource
-from shardex.dataset import Dataset, concat
+from shardex.dataset import Dataset, concat, from_arrow
 from shardex.dataset import open as open_dataset
-from shardex.errors import RemoteReadError
+from shardex.errors import FormatError, RemoteReadError
 from shardex.sources import absolute_path, is_url
 
 KEY, PACKED = "__key__", "msgpack"
@@ -47,8 +49,11 @@ class Shards:
     def all(self) -> Dataset:
         """Return the samples of all shards."""
         names = tuple(self.source.list_shards())
-        found = self._read_in_place(names)
-        return self._open_again(names, [self._copy_of(one) for one in names]) if found is None else found
+        if not names:
+            return from_arrow(pa.table({KEY: pa.array([], pa.string()), PACKED: pa.array([], pa.binary())}))
+        if (found := self._read_in_place(names)) is not None:
+            return found
+        return self._open_again(names, [self._copy_of(one) for one in names], self._folder)
 
     def row_of(self, key: str) -> int | None:
         """Return the row of the first sample with a key, `None` if there is none."""
@@ -73,7 +78,7 @@ class Shards:
         if (found := self._read_in_place(names, keep)) is not None:
             yield found
         elif self._copies.keys() >= set(names):
-            yield _open([self._copies[one] for one in names])
+            yield _open([self._copies[one] for one in names], self._folder)
         else:
             left = list(names)
             if shuffle is not None:
@@ -87,7 +92,7 @@ class Shards:
                 while (left and sum(map(len, group)) < at_least) or not group:
                     path = os.path.join(folder, f"{len(group):06d}.tar")
                     self._copy(left.pop(0), path)
-                    group.append(_open([path]))
+                    group.append(_open([path], folder))
                 yield group[0] if len(group) == 1 else concat(*group)
 
     # -- files ------------------------------------------------------------------------------------------------------
@@ -105,12 +110,12 @@ class Shards:
         self._copied = True  # the server may not know ranges
         return None
 
-    def _open_again(self, names: tuple[str, ...], addresses: Sequence[str]) -> Dataset:
+    def _open_again(self, names: tuple[str, ...], addresses: Sequence[str], cache: str | None = None) -> Dataset:
         """Return what was opened before; a shard that was written again since then is opened again."""
         state = [_state(one) for one in addresses]
         known, opened = self._opened.get(names, (None, None))
         if opened is None or known != state:
-            opened = _open(addresses)
+            opened = _open(addresses, cache)
             self._opened[names] = state, opened
         return opened
 
@@ -136,18 +141,24 @@ def _remove(folder: str, pid: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _open(addresses: Sequence[str]) -> Dataset:
-    """Return the samples at these paths and URLs; only those of one store are opened together."""
+def _open(addresses: Sequence[str], cache: str | None = None) -> Dataset:
+    """Return the samples at these paths and URLs; only those of one store are opened together.
+
+    `cache` is the folder for the content of compressed files, if it is not the usual one.
+    """
     groups = [list(some) for _, some in groupby(addresses, _store_of)]
-    opened = [_open_together(some) for some in groups]
+    opened = [_open_together(some, cache) for some in groups]
     return opened[0] if len(opened) == 1 else concat(*opened)
 
 
-def _open_together(addresses: Sequence[str]) -> Dataset:
-    options: dict[str, Any] = {"schema": {PACKED: bytes}}
-    if any(one.lower().endswith(_COMPRESSED) for one in addresses):
-        options["compressed"] = "copy"
-    return open_dataset(addresses, format="tar", **options)
+def _open_together(addresses: Sequence[str], cache: str | None) -> Dataset:
+    options: dict[str, Any] = {"format": "tar", "schema": {PACKED: bytes}}
+    if not any(one.lower().endswith(_COMPRESSED) for one in addresses):
+        try:
+            return open_dataset(addresses, **options)
+        except FormatError:  # not a tar, or a compressed one with the name of another
+            pass
+    return open_dataset(addresses, compressed="copy", cache=cache, **options)
 
 
 def _state(address: str) -> Any:

@@ -4,9 +4,11 @@ A shard is written by the core and has one member for each sample: ``{key}.msgpa
 under the same pattern are replaced, and so are their manifests.
 """
 
+import gzip
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +25,7 @@ from shardex.compat.atdata.manifest._builder import ManifestBuilder
 from shardex.compat.atdata.manifest._manifest import JSON_SUFFIX, PARQUET_SUFFIX
 from shardex.compat.atdata.manifest._writer import ManifestWriter
 from shardex.dataset import create
-from shardex.errors import ArgumentError, SchemaError
+from shardex.errors import ArgumentError, SchemaError, storage_errors
 from shardex.files import Stage
 from shardex.formats import open_rows
 from shardex.samples import DictSample, PackableSample
@@ -49,7 +51,8 @@ def write_samples(
     """Write samples to the tar at `path`, and return them as a dataset; what was there is replaced.
 
     With `maxcount` (samples) or `maxsize` (bytes) there are several shards: ``train.tar`` means ``train-000000.tar``
-    and so on, or `path` is a pattern such as ``train-%04d.tar``. `manifest` writes a manifest beside each shard.
+    and so on, or `path` is a pattern such as ``train-%04d.tar``. `manifest` writes a manifest beside each shard. A name
+    that ends in ``gz`` is that of a compressed tar, which is slower to read.
     If samples cannot be made or packed, or there are none, nothing is written.
 
     >>> import tempfile; from shardex.compat.atdata._samples import packable
@@ -186,7 +189,7 @@ class _Shards:
         if self._manifest:
             self._write_manifests(tars)
         for number, name in enumerate(found):
-            os.rename(os.path.join(tars, name), self._stage.place.path(self._names.name(number)))
+            _move(os.path.join(tars, name), self._stage.place.path(self._names.name(number)))
         for rest, _, files in os.walk(tars, topdown=False):
             for name in files:
                 os.unlink(os.path.join(rest, name))
@@ -216,6 +219,16 @@ class _Shards:
             for row in range(begin, end):
                 builder.add_values(self._keys[row], offsets[row], sizes[row], self._values[row])
             ManifestWriter(self._stage.place.path(base)).write(builder.build())
+
+
+def _move(tar: str, path: str) -> None:
+    """Give a tar its name; names that end in ``gz`` are those of compressed files."""
+    if not path.endswith("gz"):
+        os.rename(tar, path)
+        return
+    with storage_errors(path, "write"), open(tar, "rb") as plain, open(path, "wb") as file:
+        with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as out:  # the same bytes for the same samples
+            shutil.copyfileobj(plain, out, 1 << 20)
 
 
 _NEW_KEYS: Sequence[Any] = (PackableSample.as_wds, DictSample.as_wds)
