@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import enum
+import importlib.util
 import math
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -189,6 +192,45 @@ def test_lenses_can_be_pickled() -> None:
     assert both(LINE) == Minutes(1) and both.put(Minutes(2), LINE) == Line(10, 130, "a")
     fields = pickle.loads(pickle.dumps(sx.Lens.between(Line, Ends)))
     assert fields(LINE) == Ends(70, 10)
+
+
+PROGRAM = """
+import multiprocessing, pickle, sys
+import {module} as library
+
+@library.packable
+class Line:
+    end: int
+
+@library.packable
+class Span:
+    length: int
+
+@library.lens
+def span(line: Line) -> Span:
+    return Span(line.end * 2)
+
+def length(of, line):
+    return of(line).length
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        import cloudpickle
+        open(sys.argv[1], "wb").write(cloudpickle.dumps(span))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pickle.loads(pickle.dumps(span)) is span, pool.apply(length, (span, Line(3))))
+"""
+
+
+@pytest.mark.parametrize("module", ["shardex", "shardex.compat.atdata"])
+def test_lenses_of_a_program_go_to_other_processes_and_programs(tmp_path: Path, module: str) -> None:
+    cloudpickle = importlib.util.find_spec("cloudpickle") is not None
+    (tmp_path / "program.py").write_text(PROGRAM.format(module=module))
+    command = [sys.executable, "program.py", *(["packed"] if cloudpickle else [])]
+    assert subprocess.check_output(command, cwd=tmp_path, text=True) == "True 6\n"
+    if cloudpickle:
+        program = "import pickle; print(pickle.load(open('packed', 'rb')).name)"
+        assert subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path, text=True) == "span\n"
 
 
 # -- datasets --------------------------------------------------------------------------------------------------

@@ -183,7 +183,8 @@ class Lens(Generic[S, V]):
         return f"Lens({self.name}: {type_name(self.source)} -> {type_name(self.view)}{ways})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.__module__ != "__main__" and _lookup(self.__module__, self.__name__) is self:
+        by_name = self.__module__ != "__main__" or not _by_cloudpickle()
+        if by_name and _lookup(self.__module__, self.__name__) is self:
             return _lookup, (self.__module__, self.__name__)
         return _empty_lens, (type(self),), vars(self)
 
@@ -299,6 +300,19 @@ def _lookup(module: str, name: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
+
+
+def _by_cloudpickle() -> bool:
+    """Return whether cloudpickle calls: it copies what ``__main__`` defines, which other machines do not have.
+
+    Processes that multiprocessing starts have it, and pickle needs the name there: that of a getter is its lens.
+    """
+    frame = sys._getframe(1)
+    while (caller := frame.f_back) is not None:
+        if "cloudpickle" in caller.f_globals.get("__name__", ""):
+            return True
+        frame = caller
+    return False
 
 
 def _empty_lens(kind: type[Lens[Any, Any]] = Lens) -> Lens[Any, Any]:

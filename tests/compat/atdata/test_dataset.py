@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -231,6 +233,25 @@ def _doubled(one: Any) -> Any:
 
 
 # -- what it is -----------------------------------------------------------------------------------------------------
+
+
+def test_modules_that_importing_the_package_imports() -> None:
+    names = [
+        "atmosphere",
+        "cli",
+        "dataset",
+        "index",
+        "manifest",
+        "promote",
+        "repository",
+        "search",
+        "stores",
+        "_helpers",
+        "_hf_api",
+        "_sources",
+    ]
+    program = "import sys, shardex.compat.atdata as a; print(*[n for n in sys.argv[1:] if not hasattr(a, n)])"
+    assert subprocess.check_output([sys.executable, "-c", program, *names], text=True).split() == []
 
 
 def test_sample_type_needs_a_subscript(pattern: str) -> None:

@@ -23,7 +23,7 @@ Samples are packed by the types of their values; the core indexes tars, reads ra
 import warnings
 from typing import Any
 
-from shardex.compat.atdata import _protocols, atmosphere
+from shardex.compat.atdata import _protocols, atmosphere, dataset
 from shardex.compat.atdata._checksums import ShardWriteResult, verify_checksums
 from shardex.compat.atdata._cid import generate_cid, verify_cid
 from shardex.compat.atdata._dataset import Dataset
@@ -112,6 +112,7 @@ __all__ = [
     "atmosphere",
     "configure_logging",
     "create_repository",
+    "dataset",
     "generate_cid",
     "get_default_index",
     "get_logger",

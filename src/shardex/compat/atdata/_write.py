@@ -226,9 +226,13 @@ def _move(tar: str, path: str) -> None:
     if not path.endswith("gz"):
         os.rename(tar, path)
         return
-    with storage_errors(path, "write"), open(tar, "rb") as plain, open(path, "wb") as file:
-        with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as out:  # the same bytes for the same samples
-            shutil.copyfileobj(plain, out, 1 << 20)
+    with (
+        storage_errors(path, "write"),
+        open(tar, "rb") as plain,
+        open(path, "wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as out,  # the same bytes for the same samples
+    ):
+        shutil.copyfileobj(plain, out, 1 << 20)
 
 
 _NEW_KEYS: Sequence[Any] = (PackableSample.as_wds, DictSample.as_wds)
