@@ -34,7 +34,7 @@ MADE: list[tuple[AtdataError, tuple[type[BaseException], ...], str]] = [
 
 @pytest.mark.parametrize(("error", "types", "text"), MADE, ids=[type(one[0]).__name__ for one in MADE])
 def test_types_and_messages(error: AtdataError, types: tuple[type[BaseException], ...], text: str) -> None:
-    assert isinstance(error, (AtdataError, errors.ShardexError))
+    assert isinstance(error, AtdataError) and isinstance(error, errors.ShardexError)
     assert all(isinstance(error, one) for one in types)
     assert text in str(error)
 

@@ -23,6 +23,8 @@ class Every:
     tags: list[str]
     about: dict[str, Any]
     maybe: str | None
+    mixed: int | str
+    either: int | str | None = None
     default: NDArray[Any] | None = None
 
 
@@ -37,7 +39,8 @@ def test_make_samples() -> None:
     assert samples[0].image.dtype == np.float32
     assert len(samples[0].blob) == 16
     assert samples[1].tags == ["tags_1_0", "tags_1_1", "tags_1_2"]
-    assert samples[0].default is None
+    assert (samples[0].default, samples[0].either) == (None, None)
+    assert samples[1].mixed == "mixed_1" and samples[1].maybe == "maybe_1"
     assert make_samples(Shot, 2)[1].label == "label_1"
     assert len(make_samples(Every)) == 10
     with pytest.raises(TypeError, match="packable"):

@@ -79,7 +79,7 @@ def test_names_that_end_in_gz_are_compressed(
             assert len(tar.getmembers()) == min(10, options.get("maxcount", 10)) or one == ds.list_shards()[-1]
     write_samples(shots(10), tmp_path / path, **options)  # type: ignore[arg-type]
     assert before == {one: Path(one).read_bytes() for one in before}
-    write_samples(shots(10), tmp_path / path, manifest=True, **options)  # type: ignore[arg-type]
+    write_samples(shots(10), tmp_path / path, manifest=True, **options)
     found = Dataset[Shot](URLSource.of(list(before))).query(lambda df: df["n"] == 7)
     assert [ds.get(one.key).n for one in found] == [7]
 

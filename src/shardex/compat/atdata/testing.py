@@ -2,13 +2,15 @@
 
 import dataclasses
 import os
+import types
+import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from shardex.compat.atdata._dataset import Dataset
-from shardex.compat.atdata._type_utils import is_ndarray_type, unwrap_optional
+from shardex.compat.atdata._type_utils import is_ndarray_type
 from shardex.compat.atdata._waiting import Waiting, waiting
 from shardex.compat.atdata._write import write_samples
 from shardex.errors import SchemaError
@@ -31,8 +33,8 @@ def make_dataset(
 def make_samples(sample_type: type[T], n: int = 10, seed: int | None = None) -> list[T]:
     """Return samples of a class with values made up from the types of its fields; a seed gives the same ones again.
 
-    Text is the name of the field and a number, whole numbers count, booleans alternate; floats, bytes and arrays, of
-    shape (4, 4) and float32 unless the annotation says otherwise, are random; optional fields with a default keep it.
+    Text is the name of the field and a number, whole numbers count, booleans alternate; floats, bytes and arrays
+    (always float32 of shape (4, 4)) are random; lists have three texts; optional fields with a default keep it.
     """
     if not dataclasses.is_dataclass(sample_type):
         raise SchemaError(f"expected a class made by @packable, got {sample_type!r}")
@@ -46,11 +48,14 @@ def make_samples(sample_type: type[T], n: int = 10, seed: int | None = None) -> 
 
 def _keeps_default(field: "dataclasses.Field[Any]", hint: Any) -> bool:
     given = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-    return given and unwrap_optional(hint)[1]
+    return given and type(None) in typing.get_args(hint)
 
 
 def _value(name: str, hint: Any, number: int, rng: np.random.Generator) -> Any:
-    kind = unwrap_optional(getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint)[0]
+    plain = hint.__origin__ if hasattr(hint, "__metadata__") else hint
+    several = [one for one in typing.get_args(plain) if one is not type(None)]
+    is_union = typing.get_origin(plain) in (typing.Union, types.UnionType)
+    kind = several[0] if is_union and len(several) == 1 else plain
     if is_ndarray_type(kind):
         return rng.standard_normal((4, 4)).astype(np.float32)
     if "list" in str(kind):
