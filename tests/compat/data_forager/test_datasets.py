@@ -214,6 +214,16 @@ def test_subclasses_process_bytes(lines: JsonlDataset) -> None:
             assert type(sample_bytes) is bytes
             return self.factor * len(sample_bytes)
 
+    class Rows(Dataset):
+        """Has an attribute with a name that others may use too."""
+
+        def __init__(self, index: SampleIndex, name: str | None = None) -> None:
+            super().__init__(index, name=name)
+            self._rows = {"a": 1}
+
+        def _process_sample(self, sample_bytes: bytes) -> int:
+            return self._rows["a"]
+
     class Texts(JsonlDataset):
         def __getitem__(self, idx: Any) -> Any:
             return super().__getitem__(idx)["text"]
@@ -221,6 +231,8 @@ def test_subclasses_process_bytes(lines: JsonlDataset) -> None:
     base = str(Path(lines._sample_index.file_locations[0]).parent)
     sizes = Sizes.create_from_index_on_filesystem(base, factor=2)
     assert sizes[0] == 2 * (len(json.dumps(expected(0))) + 1) and sizes[:2] == [sizes[0], sizes[1]]
+    rows = Rows.create_from_index_on_filesystem(base)
+    assert not rows.is_initialized and rows[0] == 1 and vars(rows)["_rows"] == {"a": 1}
     texts = Texts.create_from_index_on_filesystem(base)
     assert texts.__getitems__([0, 5]) == [expected(0)["text"], expected(5)["text"]]
     with pytest.raises(TypeError):

@@ -248,6 +248,80 @@ def test_arrays_of_users_follow_the_tokens(tmp_path: Path) -> None:
     assert sx.open(str(tmp_path))[1]["positions"].tolist() == [-1, 0, -1]
 
 
+class DocumentNumbers:
+    """Numbers of documents: a generator with a state, which the end of a document changes."""
+
+    dtype = np.dtype(np.int32)
+
+    def __init__(self) -> None:
+        self.number, self.calls = 0, list[str]()
+
+    def generate(self, part_type: str, num_tokens: int, *, part_tokens: list[int] | None = None) -> list[int]:
+        self.calls.append(part_type)
+        return [self.number] * num_tokens
+
+    def generate_for_eos(self) -> int:
+        self.calls.append("end")
+        self.number += 1
+        return self.number - 1
+
+
+class Weight(Positions):
+    """The weight of the document that was parsed last."""
+
+    now = 0
+
+    def parts(self, line: bytes) -> list[Part]:
+        self.now = len(json.loads(line)["text"])
+        return two_parts(line)
+
+    def generate(self, part_type: str, num_tokens: int, *, part_tokens: list[int] | None = None) -> list[int]:
+        return [self.now] * num_tokens
+
+    def generate_for_eos(self) -> int:
+        return self.now
+
+
+def test_generators_of_users_are_called_part_by_part_and_after_each_document(tmp_path: Path) -> None:
+    write_texts(tmp_path / "a.jsonl", "abc", "", "de")
+    numbers, weight = DocumentNumbers(), Weight()
+    generators: Any = {"weight": weight, "numbers": numbers}
+    create_tokenize_and_index_with_aux_func(weight.parts, letters, 0, generators, str(tmp_path), sample_size=8)()
+    (found,) = TokensWithAuxDataset.create_from_index_on_filesystem(str(tmp_path))
+    assert found["numbers"].tolist() == [0, 0, 0, 0, 1, 2, 2, 2]
+    assert found["weight"].tolist() == [3, 3, 3, 3, 0, 2, 2, 2]
+    assert numbers.calls == ["prompt", "response", "end"] * 3
+
+
+def test_functions_of_users_are_called_line_by_line(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    def text(line: bytes) -> str:
+        calls.append("text")
+        return get_text_from_jsonl(line)
+
+    def tokens(text: str) -> list[int]:
+        calls.append("tokens")
+        return letters(text)
+
+    write_texts(tmp_path / "a.jsonl", "a", "b")
+    create_tokenize_and_index_jsonl_text_func(tokens, 0, str(tmp_path), process_text_line_func=text)()
+    assert calls == ["text", "tokens"] * 2
+
+
+def test_an_array_of_a_user_cannot_be_called_tokens(tmp_path: Path) -> None:
+    generators: Any = {"tokens": Positions()}
+    with pytest.raises(ValueError, match='another name than "tokens"'):
+        create_tokenize_and_index_with_aux_func(two_parts, letters, 0, generators, str(tmp_path))
+
+
+def test_tokens_of_another_byte_order(tmp_path: Path) -> None:
+    write_texts(tmp_path / "a.jsonl", "ab")
+    create_tokenize_and_index_jsonl_text_func(letters, 0, str(tmp_path), token_dtype=">u2")()
+    assert tokens_of(tmp_path, ">u2") == [[97, 98]]
+    assert (tmp_path / "tokenized-samples/a-tokenized-samples.bin").read_bytes() == b"\0a\0b"
+
+
 def test_values_that_do_not_fit_the_tokens_raise(tmp_path: Path) -> None:
     class TooFew(Positions):
         def generate(self, part_type: str, num_tokens: int, *, part_tokens: list[int] | None = None) -> list[int]:
@@ -438,3 +512,46 @@ def test_generators_of_users_are_called_for_every_line(tmp_path: Path) -> None:
     sizes = [3, 3, 0, 1, 3, 3, 0, 1]
     begins = np.cumsum([0, *sizes[:-1]]).tolist()
     assert store.calls[1:-1] == [("halves.bin", begin, size) for begin, size in zip(begins, sizes, strict=True)]
+
+
+class Lines:
+    """A generator of a user: the lines of the input where they are, as `NOOPSampleGenerator`."""
+
+    def prepare(self, text_file_path: str) -> None:
+        self.path = text_file_path
+
+    def create_samples(self, text_line: bytes) -> list[SampleData]:
+        return [SampleData(text_line, self.path)]
+
+    def finish(self, is_last_file: bool) -> None:
+        pass
+
+
+class SameLines(NOOPSampleGenerator):
+    """A generator of a user that inherits one."""
+
+
+@pytest.mark.parametrize("kind", [Lines, SameLines])
+def test_generators_of_users_get_all_bytes_of_a_file(tmp_path: Path, kind: Any) -> None:
+    path, store = tmp_path / "a.jsonl", ListStore()
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n\n   \n{"a": 2}')
+    FileTextLinesIndexer([str(path)], store, kind())()
+    found = [path.read_bytes()[begin : begin + size] for _, begin, size in store.calls[1:-1]]
+    assert found == [b'\xef\xbb\xbf{"a": 1}\r\n', b"\n", b"   \n", b'{"a": 2}']
+
+
+class LongSamples(IndexStore):
+    """A store of a user that inherits one: short samples are left out."""
+
+    def add_sample(self, file_location: str, byte_offset: int, num_bytes: int) -> None:
+        if num_bytes > 14:
+            super().add_sample(file_location, byte_offset, num_bytes)
+
+
+def test_stores_of_users_that_inherit_one_get_every_sample(tmp_path: Path) -> None:
+    write_texts(tmp_path / "a.jsonl", "x", "y" * 20)
+    FileTextLinesIndexer([str(tmp_path / "a.jsonl")], LongSamples(str(tmp_path)))()
+    assert [one["text"] for one in JsonlDataset.create_from_index_on_filesystem(str(tmp_path))] == ["y" * 20]
+    store = LongSamples(str(tmp_path), "index-of-tokens")
+    create_tokenize_and_index_jsonl_text_func(letters, 0, str(tmp_path), index_store=store)()
+    assert [one.num_bytes for one in map(store.load().__getitem__, range(len(store.load())))] == [40]

@@ -24,7 +24,7 @@ class Dataset(Named, metaclass=abc.ABCMeta):
     workers of a torch `DataLoader`, before or after it was read, and has no open files.
     """
 
-    _rows: SampleBytes | None = None
+    __rows: SampleBytes | None = None  # private: subclasses of users have attributes of their own
 
     @classmethod
     def create_from_index_on_filesystem(
@@ -40,15 +40,15 @@ class Dataset(Named, metaclass=abc.ABCMeta):
     def initialize(self) -> None:
         """Look at the data files; called by the first access."""
         index = self._sample_index
-        self._rows = open_samples(index.file_locations, index.sample_locations, index._record, index._name)
+        self.__rows = open_samples(index.file_locations, index.sample_locations, index._record, index._name)
 
     @property
     def is_initialized(self) -> bool:
         """Whether the data files were looked at."""
-        return self._rows is not None
+        return self.__rows is not None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_rows"}
+        return {name: value for name, value in vars(self).items() if name != "_Dataset__rows"}
 
     def __len__(self) -> int:
         return len(self._sample_index)
@@ -85,10 +85,10 @@ class Dataset(Named, metaclass=abc.ABCMeta):
         return list(map(self._processed, self._opened().read_bytes(rows), rows.tolist()))
 
     def _opened(self) -> SampleBytes:
-        if self._rows is None:
+        if self.__rows is None:
             self.initialize()
-        assert self._rows is not None
-        return self._rows
+        assert self.__rows is not None
+        return self.__rows
 
     def _processed(self, data: bytes, row: int) -> Any:
         try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardex.compat.data_forager._named import Named
 from shardex.compat.data_forager.index_stores.common import IndexStoreInterface
@@ -88,7 +90,7 @@ class FileTextLinesIndexer(Named):
             generator._abort_run()
             generator._files.begin_run(stage if makes_tokens else None)
             if isinstance(store, IndexStore) and generator.get_sample_schema() is None:
-                store._token_dtype = generator._token_dtype.name
+                store._token_dtype = str(generator._token_dtype)
 
     def _add_files(self) -> None:
         kind = type(self._sample_generator)
@@ -109,33 +111,30 @@ class FileTextLinesIndexer(Named):
                     "with unzip_files, or tokenize it"
                 )
         for path, found in find_lines_of(self._input_file_paths, self._description):
-            if isinstance(store, IndexStore):
-                store._add_samples(path, found["offset"], found["length"])
-            else:
-                for offset, length in zip(found["offset"].tolist(), found["length"].tolist(), strict=True):
-                    store.add_sample(path, offset, length)
+            _add_samples(store, path, found["offset"], found["length"])
 
     def _add_tokens(self) -> None:
         """Make samples of tokens, many lines at once."""
         store, generator = self._index_store, self._sample_generator
         assert isinstance(generator, TokenizingGenerator)
-        for path, last, lines in self._each_file():
+        for path, last, lines in self._each_file(_lines):
             generator.prepare(path)
             file, end = generator._files.path, 0
             for lengths in generator._add_lines(lines):
                 ends = end + np.cumsum(lengths)
-                if isinstance(store, IndexStore):
-                    store._add_samples(file, ends - lengths, lengths)
-                else:
-                    for offset, length in zip((ends - lengths).tolist(), lengths.tolist(), strict=True):
-                        store.add_sample(file, offset, length)
+                _add_samples(store, file, ends - lengths, lengths)
                 end += int(lengths.sum())
             generator.finish(is_last_file=last)
 
     def _add_created_samples(self) -> None:
-        """Let a generator of the user make samples, line by line; their places follow from their order."""
+        """Let a generator of the user make samples, line by line; their places follow from their order.
+
+        It gets every byte of a file, because its samples may be the lines where they are; one that inherits from a
+        generator of tokens gets the lines that this one gets.
+        """
         store, generator, ends = self._index_store, self._sample_generator, dict[str, int]()
-        for path, last, lines in self._each_file():
+        lines_of = _lines if isinstance(generator, TokenizingGenerator) else _all_lines
+        for path, last, lines in self._each_file(lines_of):
             generator.prepare(path)
             for line in lines:
                 for sample in generator.create_samples(line.data):
@@ -144,17 +143,36 @@ class FileTextLinesIndexer(Named):
                     ends[sample.file_path] = begin + size
             generator.finish(is_last_file=last)
 
-    def _each_file(self) -> Iterator[tuple[str, bool, Iterator[Line]]]:
+    def _each_file(self, lines_of: Callable[[str, Bar], Iterator[Line]]) -> Iterator[tuple[str, bool, Iterator[Line]]]:
         """Yield each file, whether it is the last one, and its lines."""
         total = sum(_size(path) for path in self._input_file_paths)
         with Bar(total=total, unit="B", unit_scale=True, desc=self._description, disable=None) as bar:
             for number, path in enumerate(self._input_file_paths):
-                yield path, number == len(self._input_file_paths) - 1, _lines(path, bar)
+                yield path, number == len(self._input_file_paths) - 1, lines_of(path, bar)
 
 
 def _size(path: str) -> int:
     with storage_errors(path, "look at"):
         return os.stat(path).st_size
+
+
+def _add_samples(store: IndexStoreInterface, path: str, offsets: NDArray[Any], lengths: NDArray[Any]) -> None:
+    """Add the places of samples of a file: at once, or one by one if a user has written `add_sample`."""
+    if isinstance(store, IndexStore) and type(store).add_sample is IndexStore.add_sample:
+        store._add_samples(path, offsets, lengths)
+        return
+    for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
+        store.add_sample(path, offset, length)
+
+
+def _all_lines(path: str, bar: Bar) -> Iterator[Line]:
+    """Yield all lines of a file with their ends, also blank ones; together they are its bytes."""
+    offset = 0
+    with storage_errors(path, "read"), open(path, "rb") as file:
+        for line in file:
+            yield Line(offset, line)
+            offset += len(line)
+            bar.update(len(line))
 
 
 def _lines(path: str, bar: Bar) -> Iterator[Line]:

@@ -1,8 +1,9 @@
 """What both generators of tokens share: parts of lines to tokens, tokens to samples, samples to files.
 
-A line is a document of one or more parts. Many lines are encoded at once where the tokenizer can do that. With a sample
-size the documents, each with the token of its end, are one stream over all files, which is cut into samples; the last
-tokens that fill no sample are left out. Without one each document is a sample, and its end is not marked.
+A line is a document of one or more parts. Many lines are encoded at once where a known tokenizer can do that; functions
+and generators of users, which may have a state, are called for one line after the other. With a sample size the
+documents, each with the token of its end, are one stream over all files, which is cut into samples; the last tokens
+that fill no sample are left out. Without one each document is a sample, and its end is not marked.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from shardex.compat.data_forager._errors import TokenError
 from shardex.compat.data_forager._named import Named
 from shardex.compat.data_forager.sample_generators._token_files import TokenFiles
 from shardex.compat.data_forager.sample_generators.aux.common import AuxDataGenerator, Part
+from shardex.compat.data_forager.sample_generators.aux.loss_mask import LossMaskGenerator
 from shardex.compat.data_forager.sample_generators.common import SampleData
 from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
@@ -47,6 +49,14 @@ class _Encoded(NamedTuple):
 
     data: bytes
     lengths: NDArray[np.int64]
+
+
+class _Document(NamedTuple):
+    """A line: its parts, the ids of each, and for each generator by name one value for each token and for the end."""
+
+    parts: Sequence[Part]
+    ids: Sequence[Any]
+    aux: list[NDArray[Any]]
 
 
 class TokenizingGenerator(Named):
@@ -88,9 +98,8 @@ class TokenizingGenerator(Named):
 
     def create_samples(self, text_line: bytes) -> list[SampleData]:
         """Return the samples that are full after a line, and store them."""
-        parts = self._parts(text_line)
         try:
-            found = self._packed([parts], self._encode([part.text for part in parts]))
+            found = self._packed([self._document(text_line)])
         except SampleFailure as failure:
             raise failure.error from failure.error.__cause__
         self._files.write(found.data)
@@ -122,35 +131,64 @@ class TokenizingGenerator(Named):
 
     def _add_lines(self, lines: Iterable[Line]) -> Iterator[NDArray[np.int64]]:
         """Store the samples of many lines of the current file; yield the bytes of samples, batch by batch."""
+        masks = all(type(one) is LossMaskGenerator for one in self._aux_generators.values())
+        if masks and self._adapter.kind != "function":
+            yield from self._add_lines_at_once(lines)
+            return
+        for some in _batches(lines):
+            yield self._stored(some, [self._document_at(line) for line in some])
+
+    def _add_lines_at_once(self, lines: Iterable[Line]) -> Iterator[NDArray[np.int64]]:
         threads = self._adapter.threads
         running = start_executor(self._encode, threads, "threads" if threads > 1 else "inline")
         waiting: deque[tuple[list[Line], list[Sequence[Part]], Any]] = deque()
         with closing(running):
             for some in _batches(lines):
-                parts = [self._parts_of(line) for line in some]
+                parts = [self._parts_at(line) for line in some]
                 waiting.append((some, parts, running.submit([part.text for one in parts for part in one])))
                 while len(waiting) > threads:
-                    yield self._stored(running, *waiting.popleft())
+                    yield self._stored_later(running, *waiting.popleft())
             while waiting:
-                yield self._stored(running, *waiting.popleft())
+                yield self._stored_later(running, *waiting.popleft())
 
-    def _parts_of(self, line: Line) -> Sequence[Part]:
+    def _stored_later(
+        self, running: Any, lines: Sequence[Line], parts: Sequence[Sequence[Part]], ticket: Any
+    ) -> NDArray[np.int64]:
+        """Store the samples of lines whose parts are encoded in other threads."""
+        try:
+            ids = running.result(ticket)
+        except SampleFailure as failure:
+            raise self._noted(failure.error, lines[_document_of(failure.number, parts)]) from failure.error.__cause__
+        ends = np.cumsum([0, *map(len, parts)]).tolist()
+        some = [(one, ids[begin:end]) for one, (begin, end) in zip(parts, pairwise(ends), strict=True)]
+        return self._stored(lines, [_Document(one, tokens, self._aux_values(one, tokens)) for one, tokens in some])
+
+    def _parts_at(self, line: Line) -> Sequence[Part]:
         try:
             return self._parts(line.data)
         except Exception as error:
-            error.add_note(self._place(line))
-            raise
+            raise self._noted(error, line) from error.__cause__
 
-    def _stored(
-        self, running: Any, lines: Sequence[Line], parts: Sequence[Sequence[Part]], ticket: Any
-    ) -> NDArray[np.int64]:
+    def _document_at(self, line: Line) -> _Document:
         try:
-            found = self._packed(parts, running.result(ticket))
+            return self._document(line.data)
         except SampleFailure as failure:
-            failure.error.add_note(self._place(lines[_document_of(failure.number, parts)]))
-            raise failure.error from failure.error.__cause__
+            raise self._noted(failure.error, line) from failure.error.__cause__
+        except Exception as error:
+            raise self._noted(error, line) from error.__cause__
+
+    def _stored(self, lines: Sequence[Line], documents: Sequence[_Document]) -> NDArray[np.int64]:
+        try:
+            found = self._packed(documents)
+        except SampleFailure as failure:
+            line = lines[_document_of(failure.number, [one.parts for one in documents])]
+            raise self._noted(failure.error, line) from failure.error.__cause__
         self._files.write(found.data)
         return found.lengths
+
+    def _noted(self, error: Exception, line: Line) -> Exception:
+        error.add_note(self._place(line))
+        return error
 
     def _place(self, line: Line) -> str:
         if plain_name(self._input) is not None:
@@ -160,6 +198,12 @@ class TokenizingGenerator(Named):
         return f"at {self._input}, line {number}"
 
     # -- parts to samples ------------------------------------------------------------------------------------------
+
+    def _document(self, text_line: bytes) -> _Document:
+        """Return one line; functions and generators of users are called here, and for no other line before its end."""
+        parts = self._parts(text_line)
+        ids = self._encode([part.text for part in parts])
+        return _Document(parts, ids, self._aux_values(parts, ids))
 
     def _encode(self, texts: list[str]) -> list[Any]:
         """Return the ids of each text; raise a `SampleFailure` with the number of the text."""
@@ -176,21 +220,19 @@ class TokenizingGenerator(Named):
                 raise SampleFailure(number, error) from error
         return found
 
-    def _packed(self, parts: Sequence[Sequence[Part]], ids: Sequence[Any]) -> _Encoded:
-        """Return the samples that are full after these documents; `ids` has those of each part."""
-        joined, counts = JoinedIds(bos=None, eos=None), [len(one) for one in parts]
+    def _packed(self, documents: Sequence[_Document]) -> _Encoded:
+        """Return the samples that are full after these documents."""
+        joined = JoinedIds(bos=None, eos=None)
         try:
-            joined.extend(ids)
+            joined.extend([ids for one in documents for ids in one.ids])
         except SampleFailure as failure:
             raise SampleFailure(failure.number, TokenError(*failure.error.args)) from None
-        values, part_ends = self._fitted(joined), joined.offsets
-        ends = part_ends[np.cumsum([0, *counts])]
-        flat = [part for one in parts for part in one]
-        arrays = [values, *(self._aux_array(name, flat, ids) for name in sorted(self._aux_generators))]
+        values = self._fitted(joined)
+        ends = joined.offsets[np.cumsum([0, *(len(one.parts) for one in documents)])]
         if self._sample_size is None:
             return _Encoded(values.tobytes(), np.diff(ends) * values.itemsize)
-        eos = [self._eos_idx, *(self._aux_generators[n].generate_for_eos() for n in sorted(self._aux_generators))]
-        return self._cut([_with_ends(one, ends[1:], value) for one, value in zip(arrays, eos, strict=True)])
+        aux = [np.concatenate(some) for some in zip(*(one.aux for one in documents), strict=True)]
+        return self._cut([_with_ends(values, ends[1:], self._eos_idx), *aux])
 
     def _fitted(self, joined: JoinedIds) -> NDArray[Any]:
         """Return the ids in the dtype that is stored."""
@@ -203,21 +245,20 @@ class TokenizingGenerator(Named):
             )
         return values.astype(self._token_dtype)
 
-    def _aux_array(self, name: str, parts: Sequence[Part], ids: Sequence[Any]) -> NDArray[Any]:
-        """Return the values for all tokens, those of parts end to end."""
-        generator, found = self._aux_generators[name], []
-        for number, (part, tokens) in enumerate(zip(parts, ids, strict=True)):
+    def _aux_values(self, parts: Sequence[Part], ids: Sequence[Any]) -> list[NDArray[Any]]:
+        """Return the values for the tokens of a document and its end, for each generator, sorted by name."""
+        found: dict[str, list[NDArray[Any]]] = {name: [] for name in self._aux_generators}
+        for part, tokens in zip(parts, ids, strict=True) if found else ():
             plain = tokens if isinstance(tokens, list) else np.asarray(tokens).tolist()
-            try:
+            for name, generator in self._aux_generators.items():
                 values = generator.generate(part_type=part.type, num_tokens=len(plain), part_tokens=plain)
-                array = np.array(values, generator.dtype).reshape(-1)
-            except Exception as error:
-                raise SampleFailure(number, error) from error
-            if len(array) != len(plain):
-                problem = f"expected {len(plain)} values of {name}, one for each token, got {len(array)}"
-                raise SampleFailure(number, SchemaError(problem))
-            found.append(array)
-        return np.concatenate(found) if found else np.zeros(0, generator.dtype)
+                found[name].append(np.array(values, generator.dtype).reshape(-1))
+                if len(found[name][-1]) != len(plain):
+                    problem = f"expected {len(plain)} values of {name}, one for each token"
+                    raise SchemaError(f"{problem}, got {len(found[name][-1])}")
+        for name, generator in self._aux_generators.items():
+            found[name].append(_end_value(generator.generate_for_eos(), np.dtype(generator.dtype)))
+        return [np.concatenate(found[name]) for name in sorted(found)]
 
     def _cut(self, arrays: list[NDArray[Any]]) -> _Encoded:
         """Add to the stream, and return the samples that are full: the arrays of each, one after another."""
@@ -231,12 +272,16 @@ class TokenizingGenerator(Named):
         return _Encoded(joined.tobytes(), np.full(count, joined.shape[1]))
 
 
-def _with_ends(values: NDArray[Any], ends: Any, value: Any) -> NDArray[Any]:
+def _with_ends(values: NDArray[Any], ends: Any, value: int) -> NDArray[Any]:
     """Return values with one more after each document."""
+    return np.insert(values, ends, _end_value(value, values.dtype)[0])
+
+
+def _end_value(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     try:
-        return np.insert(values, ends, np.array(value, values.dtype))
+        return np.array([value], dtype)
     except OverflowError as error:
-        raise TokenError(f"expected {value} for the end of documents to fit {values.dtype}: {error}") from None
+        raise TokenError(f"expected {value} for the end of documents to fit {dtype}: {error}") from None
 
 
 def _document_of(number: int, parts: Sequence[Sequence[Part]]) -> int:

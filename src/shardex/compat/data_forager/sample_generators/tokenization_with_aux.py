@@ -38,6 +38,8 @@ class TokenizedSampleWithAuxGenerator(TokenizingGenerator, SampleGeneratorInterf
     ) -> None:
         if not aux_generators:
             raise ArgumentError("expected at least one of aux_generators=, got none")
+        if "tokens" in aux_generators:
+            raise ArgumentError('expected another name than "tokens" in aux_generators=, which is that of the tokens')
         if sample_size is None:
             raise ArgumentError("expected a sample_size, which samples of several arrays need, got None")
         super().__init__(
