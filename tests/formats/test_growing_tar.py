@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardex.errors import FormatError, StorageFullError
-from shardex.formats.growing_tar import GrowingTar, TarMembers
+from shardex.formats.growing_tar import UNFINISHED, GrowingTar, TarMembers
 from shardex.formats.tar_blocks import members
 
 
@@ -88,6 +88,93 @@ def test_failed_append_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     tar.append("c.npy", b"3" * 100)
     tar.close()
     assert names(path) == ["a.npy", "c.npy"]
+
+
+class KilledError(BaseException):
+    """Stands for the end of the process."""
+
+
+def write_until(event: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Change a tar until a write, which is done by half; return whether all was done."""
+    left, write = [event], os.pwrite
+
+    def interrupted(descriptor: int, data: memoryview, at: int) -> int:
+        left[0] -= 1
+        if left[0] == 0:
+            write(descriptor, data[: len(data) // 2 & -512], at)  # a block is written as a whole
+        if left[0] <= 0:
+            raise KilledError
+        return write(descriptor, data, at)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", interrupted)
+        try:
+            tar = GrowingTar(str(path))
+            tar.append("a.npy", b"1" * 3000)
+            before = tar.position
+            tar.append("é.npy", b"2" * 5000)
+            tar.append("a.npy", b"3" * 4000)
+            tar.cut(before)
+            tar.append("a.npy", b"4" * 700)
+            tar.close()
+        except KilledError:
+            return False
+    return True
+
+
+def test_interrupted_write_leaves_only_whole_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a reader nor the next writer sees a member without all of its bytes, whatever write is the last."""
+    is_whole = {b"1" * 3000, b"2" * 5000, b"3" * 4000, b"4" * 700}
+    event = 0
+    while True:
+        event += 1
+        path = tmp_path / f"{event}.tar"
+        if write_until(event, path, monkeypatch):
+            break
+        found = {*names(path)} - {UNFINISHED}
+        assert all(content(path, name) in is_whole for name in found)
+        GrowingTar(str(path)).close()
+        assert {*names(path)} == found
+        assert all(content(path, name) in is_whole for name in found)
+    assert event > 10
+    assert content(path, "a.npy") == b"4" * 700
+
+
+def test_members_are_found_behind_one_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.tar"
+    tar = GrowingTar(str(path))
+    tar.append("a.npy", b"1")
+    found, write = TarMembers(str(path)), os.pwrite
+    with path.open("rb") as file:
+
+        def read_first(descriptor: int, data: memoryview, at: int) -> int:
+            assert found.read(file.fileno(), "a.npy") == b"1"
+            return write(descriptor, data, at)
+
+        monkeypatch.setattr(os, "pwrite", read_first)
+        tar.append("a.npy", b"2" * 2000)
+        monkeypatch.undo()
+        assert found.read(file.fileno(), "a.npy") == b"2" * 2000
+        with tarfile.open(path, "a") as other:
+            other.addfile(tarfile.TarInfo(UNFINISHED))
+            other.addfile(tarfile.TarInfo("theirs.npy"))
+        assert found.read(file.fileno(), "theirs.npy") == b""
+    tar.close()
+
+
+def test_change_that_keeps_size_and_time_is_seen(tmp_path: Path) -> None:
+    """The clock of a file system is coarse, and a tar grows in steps."""
+    path = tmp_path / "a.tar"
+    tar = GrowingTar(str(path))
+    tar.append("a.npy", b"1")
+    os.utime(path, (1, 1))
+    found = TarMembers(str(path))
+    with path.open("rb") as file:
+        assert found.read(file.fileno(), "a.npy") == b"1"
+        tar.append("a.npy", b"2")
+        os.utime(path, (1, 1))
+        assert found.read(file.fileno(), "a.npy") == b"2"
+    tar.close()
 
 
 def test_members_follow_a_file_that_changes(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """`GrowingTar`: a tar on a disk to which members are appended, and which is complete at every moment.
 
 The file is extended with zeros before a member is written over them, so whenever the process is killed, the tar ends
-with the blocks of zeros that it must end with. `TarMembers` finds members of such a tar by name while it grows.
+with the blocks of zeros that it must end with. A member is first written as one with the name `UNFINISHED`; its own
+first block follows when the rest is there. So nobody sees a member without all of its bytes. `TarMembers` finds members
+of such a tar by name while it grows.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from shardex.errors import FormatError, SourceError, TruncatedShardError, storag
 from shardex.formats.tar_blocks import BLOCK, end_of_tar, header, is_header_of, members, padding
 from shardex.sources import sync_folder
 
+UNFINISHED = "unfinished"
+"""Name of a member that is being written or removed."""
 _KEYS = np.dtype(np.uint64)
 _PIECE = 1 << 20
 
@@ -76,15 +80,17 @@ class GrowingTar:
         data, end, is_cut = FileBytes(self._descriptor), 0, not os.fstat(self._descriptor).st_size
         try:
             for member in members(data, self.path):
-                end = member.begin + member.size + len(padding(member.size))
-                self.count += 1
+                is_cut = member.name == UNFINISHED
+                if not is_cut:
+                    end = member.begin + member.size + len(padding(member.size))
+                    self.count += 1
         except TruncatedShardError:
             is_cut = True
         self._size = len(data)
         if is_cut:
             with storage_errors(self.path, "write"):
                 self._dirty = True
-                self._write(bytes(max(0, self._size - end)), end)
+                self._erase(end, self._size)
                 self._extend(end)
         return end
 
@@ -97,7 +103,8 @@ class GrowingTar:
         try:
             with storage_errors(self.path, "write"):
                 self._extend(self._end + len(record))
-                self._write(record, self._end)
+                self._write(_unfinished(len(record)) + record[BLOCK:], self._end)
+                self._write(record[:BLOCK], self._end)
             self._end, self.count = self._end + len(record), self.count + 1
         except BaseException:
             self._end = before[0] + len(record)
@@ -115,9 +122,18 @@ class GrowingTar:
         """Take back what was appended after a position; the file keeps its size, because others may have mapped it."""
         end, self.count = position
         with storage_errors(self.path, "write"):
-            for begin in range(end, self._end, _PIECE):
-                self._write(bytes(min(_PIECE, self._end - begin)), begin)
+            self._erase(end, self._end)
         self._end = end
+
+    def _erase(self, begin: int, end: int) -> None:
+        """Write zeros; the tar is complete meanwhile."""
+        if begin < end:
+            stop = max(begin + BLOCK, end + len(padding(end)))
+            self._extend(stop)
+            self._write(_unfinished(stop - begin), begin)
+            for at in range(begin + BLOCK, stop, _PIECE):
+                self._write(bytes(min(_PIECE, stop - at)), at)
+            self._write(bytes(BLOCK), begin)
 
     def _extend(self, end: int) -> None:
         """Make the file so long that blocks of zeros follow the offset `end`."""
@@ -151,6 +167,11 @@ class GrowingTar:
             self._descriptor = -1
 
 
+def _unfinished(size: int) -> bytes:
+    """Return the first block of a member that has this size with its header."""
+    return header(UNFINISHED, size - BLOCK)
+
+
 class TarMembers:
     """Offset and length of the members of a tar by name, of several with one name the last; 24 bytes for each.
 
@@ -159,7 +180,7 @@ class TarMembers:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._stamp: tuple[int, ...] = ()
+        self._file: tuple[int, int] | None = None
         self._begin_again()
 
     def _begin_again(self) -> None:
@@ -174,17 +195,13 @@ class TarMembers:
     def read(self, descriptor: int, name: str) -> bytes:
         """Return the bytes of a member of the file, which must be open; raise an error if it has no such member."""
         found = os.fstat(descriptor)
-        stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-        if stamp != self._stamp:
-            if stamp[:2] != self._stamp[:2] or stamp[2] < self._stamp[2]:
-                self._begin_again()
+        if (found.st_dev, found.st_ino) != self._file or found.st_size < self._end:
+            self._begin_again()
+            self._file = found.st_dev, found.st_ino
+        if any(os.pread(descriptor, BLOCK, self._end)):  # size and time may be the same after a member was added
             self._scan(descriptor)
-            self._stamp = stamp
         data = self._find(descriptor, name)
-        if data is None:  # it was added a moment ago, or the file was written anew
-            self._scan(descriptor)
-            data = self._find(descriptor, name)
-        if data is None:
+        if data is None:  # the file was written anew
             self._begin_again()
             self._scan(descriptor)
             data = self._find(descriptor, name)
@@ -198,6 +215,8 @@ class TarMembers:
         self._problem = None
         try:
             for member in members(FileBytes(descriptor), self.path, self._end):
+                if member.name == UNFINISHED:
+                    continue  # if it is the last one, the next scan begins there
                 names.append(_key(member.name))
                 begins.append(member.begin)
                 sizes.append(member.size)
