@@ -433,6 +433,12 @@ def test_round_trip(data: st.DataObject, ids: list[str]) -> None:
         assert all(same(one[name], other[name]) for name in other)
 
 
+@pytest.mark.parametrize("name", ["_x", "_", "température", "x$1", "漢字"])
+def test_field_names_that_sql_accepts(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "out", {name: Array()}, [{name: [1, 2]}])
+    assert all_samples(open_columns(tmp_path / "out"))[0][name].tolist() == [1, 2]
+
+
 def test_modes(tmp_path: Path) -> None:
     root = tmp_path / "out"
     write(root, FEATURES, [{"x": [1, 2]}])

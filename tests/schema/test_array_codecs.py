@@ -120,6 +120,11 @@ def test_compact_format_byte_by_byte(array: NDArray[Any], data: bytes) -> None:
     assert alike(COMPACT.decode(data), array)
 
 
+def test_masked_array_is_stored_without_its_mask() -> None:
+    masked = np.ma.array([1, 2], mask=[False, True])
+    assert NPY.decode(NPY.encode(masked)).tolist() == COMPACT.decode(COMPACT.encode(masked)).tolist() == [1, 2]
+
+
 def test_compact_writes_npy_for_dtypes_it_cannot_name() -> None:
     array = np.zeros(2, "i4,f8")
     assert COMPACT.encode(array) == NPY.encode(array)

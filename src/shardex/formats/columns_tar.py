@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -37,6 +38,8 @@ from shardex.sources import Source
 from shardex.workers import ExecutorLike
 
 _LOG = "index.sqlite-wal"
+_TAR = re.compile(r"[^/]+/shard_[^/]*\.tar")
+"""The path of a tar, also in the folder of a field whose name begins with an underscore."""
 _LOST = 1
 """Stored instead of an offset if the table lists an array that no tar holds. No member can begin there."""
 _IDS_PER_QUERY = 500
@@ -80,7 +83,7 @@ def open(
             f"{files}: expected a complete table, got one with changes in {_LOG}; open it with sqlite3 once on the "
             "remote machine, or copy the folder to this one"
         )
-    tars = [path for path in files.having(".tar").paths if path.count("/") == 1]
+    tars = [path for path in files.paths if _TAR.fullmatch(path)]
     known = Files(files.source, (TABLE, *log, *natural_order(tars)), files.what, files.folder)
     scanner = ColumnsScanner(known.paths, read_truncated)
     index = Index.of(

@@ -27,7 +27,8 @@ CREATE TABLE IF NOT EXISTS samples (id TEXT PRIMARY KEY, meta_json TEXT{columns}
 CREATE TABLE IF NOT EXISTS fields (name TEXT PRIMARY KEY, num_shards INTEGER, base_dir TEXT);
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER);
 """
-_FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LETTER = "A-Za-z_\x80-\ud7ff\ue000-\U0010ffff"
+_FIELD_NAME = re.compile(f"[{_LETTER}][{_LETTER}0-9$]*")
 _TIMEOUT = 30.0
 """Seconds to wait for another writer of the same table."""
 

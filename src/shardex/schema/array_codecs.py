@@ -34,6 +34,8 @@ _MOST_COMPRESSED = 1100
 """Deflate compresses to no less than a 1032nd."""
 _READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 _COMPACT_DTYPE = re.compile(rb"[<>|]([biufcSU][0-9]{1,9}|[mM]8(\[[0-9]{0,9}[A-Za-z]{1,2}\])?)")
+_tobytes = np.ndarray.tobytes
+"""Not the method of the array: that of a masked one returns other numbers where it is masked."""
 
 
 def encode_npy(value: Any) -> bytes:
@@ -44,7 +46,7 @@ def encode_npy(value: Any) -> bytes:
     """
     array = to_array(value)
     if array.flags.c_contiguous and array.dtype.kind in "biufcMmSU":
-        return _make_npy_header(array.dtype.str, array.shape) + array.tobytes()
+        return _make_npy_header(array.dtype.str, array.shape) + _tobytes(array)
     out = io.BytesIO()
     np.save(out, array, allow_pickle=False)
     return out.getvalue()
@@ -115,7 +117,7 @@ def encode_compact(value: Any) -> bytes:
     name = array.dtype.str.encode()
     if not _COMPACT_DTYPE.fullmatch(name):
         return encode_npy(array)
-    return struct.pack(f"<B{len(name)}sB{array.ndim}q", len(name), name, array.ndim, *array.shape) + array.tobytes()
+    return struct.pack(f"<B{len(name)}sB{array.ndim}q", len(name), name, array.ndim, *array.shape) + _tobytes(array)
 
 
 def decode_compact(data: Any) -> NDArray[Any]:

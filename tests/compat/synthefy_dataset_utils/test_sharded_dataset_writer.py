@@ -156,9 +156,17 @@ def test_field_names(root: Path) -> None:
             writer.add_field(name)
     writer.add_field("order")
     writer.add_field("order")
-    writer.add_fields(["x", "order", "x"])
+    writer.add_fields(["x", "order", "x", "_hidden", "température"])
+    writer.add_sample({"_hidden": [1], "température": [2]}, "a")
     writer.close()
-    assert [name for (name,) in table(root, "SELECT name FROM fields")] == ["order", "x"]
+    assert [name for (name,) in table(root, "SELECT name FROM fields ORDER BY rowid")] == [
+        "order",
+        "x",
+        "_hidden",
+        "température",
+    ]
+    assert samples(root) == {"a": ({"_hidden": [1], "température": [2]}, {})}
+    assert sx.open(root)[0]["_hidden"].tolist() == [1]
 
 
 def test_write_shard_keeps_the_other_samples_of_a_shard(root: Path) -> None:
