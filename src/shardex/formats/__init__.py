@@ -56,21 +56,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardex.formats.arrow_files import EXTENSIONS, is_empty_cache, map_table, open_files
 from shardex.formats.arrow_writer import ArrowFilesWriter
-from shardex.formats.bins import BinRows, BinWriter
-from shardex.formats.data_forager import ArraySpec, SampleSchema, resolved
-from shardex.formats.data_forager_index import (
-    IndexRecord,
-    IndexTable,
-    SampleBytes,
-    decompressed_lines,
-    find_lines_of,
-    load_locations,
-    load_schema,
-    open_samples,
-    state_of,
-)
 from shardex.formats.join_shards import STAGE
-from shardex.formats.jsonl import decode_json
 from shardex.formats.media_files import classes_of_splits, is_metadata, split_folders
 from shardex.formats.registry import (
     FORMATS,
@@ -129,21 +115,38 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from shardex.formats.bins import BinRows, BinWriter
     from shardex.formats.columns_tar_lookup import ColumnsLookup, StoredSample
     from shardex.formats.columns_tar_session import ColumnsSession, NewShard
     from shardex.formats.columns_tar_table import TableError, metadata_json
+    from shardex.formats.data_forager import ArraySpec, SampleSchema, resolved
+    from shardex.formats.data_forager_index import (
+        IndexRecord,
+        IndexTable,
+        SampleBytes,
+        decompressed_lines,
+        find_lines_of,
+        load_locations,
+        load_schema,
+        open_samples,
+        state_of,
+    )
+    from shardex.formats.jsonl import decode_json
 else:
     _LATER = {
-        "ColumnsLookup": "columns_tar_lookup",
-        "ColumnsSession": "columns_tar_session",
-        "NewShard": "columns_tar_session",
-        "StoredSample": "columns_tar_lookup",
-        "TableError": "columns_tar_table",
-        "metadata_json": "columns_tar_table",
+        "bins": "BinRows BinWriter",
+        "columns_tar_lookup": "ColumnsLookup StoredSample",
+        "columns_tar_session": "ColumnsSession NewShard",
+        "columns_tar_table": "TableError metadata_json",
+        "data_forager": "ArraySpec SampleSchema resolved",
+        "data_forager_index": "IndexRecord IndexTable SampleBytes decompressed_lines find_lines_of load_locations "
+        "load_schema open_samples state_of",
+        "jsonl": "decode_json",
     }
+    _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
 
     def __getattr__(name: str) -> Any:
-        """Import modules that need SQLite when they are first used, as formats are."""
-        if name not in _LATER:
+        """Import the modules of single formats when they are first used."""
+        if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+        return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
