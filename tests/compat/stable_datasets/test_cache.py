@@ -232,6 +232,26 @@ def test_videos_are_in_the_folder_of_the_cache(tmp_path: Path) -> None:
     assert stored_rows(tmp_path / "a")[1] == {"v": None, "w": None}
 
 
+def test_videos_of_one_path_are_different_files(tmp_path: Path) -> None:
+    """A builder extracts one video after the other to the same path."""
+    path, features = tmp_path / "v.mp4", Features({"v": Video()})
+
+    def extracted() -> Iterator[tuple[int, dict[str, Any]]]:
+        for number in range(3):
+            path.write_bytes(b"video %d" % number)  # overwrites the same file
+            yield number, {"v": path}
+
+    write_sharded_arrow_cache(extracted(), features, tmp_path / "a")
+    path.write_bytes(b"changed")
+    ds = StableDataset(features, DatasetInfo(features), shard_dir=tmp_path / "a")
+    assert [row["v"].bytes for row in ds] == [b"video 0", b"video 1", b"video 2"]
+    names = sorted(f"{hashlib.sha256(b'video %d' % n).hexdigest()}.mp4" for n in range(3))
+    assert sorted(os.listdir(tmp_path / "a" / "_assets" / "video")) == names
+    copy = ds[::-1].flatten_indices(tmp_path / "b")
+    assert [row["v"].bytes for row in copy] == [b"video 2", b"video 1", b"video 0"]
+    assert all(os.path.samefile(ds[k]["v"].path, copy[2 - k]["v"].path) for k in range(3)), "no bytes are copied"
+
+
 def test_images_are_encoded_in_threads(tmp_path: Path) -> None:
     pixels = np.zeros((4, 4, 3), np.uint8)
 

@@ -96,7 +96,7 @@ class MissingColumnError(SchemaError, KeyError):
 
 
 def encode_example(example: Mapping[str, Any], features: Mapping[str, Any], *, cache_dir: Any = None) -> dict[str, Any]:
-    """Return the values of an example as Arrow stores them; `cache_dir` is the folder to which videos are linked.
+    """Return the values of an example as Arrow stores them; `cache_dir` is the folder to which videos are copied.
 
     Without it a video that is stored as a file is its path, as in early versions. Keys that are no columns are kept.
 

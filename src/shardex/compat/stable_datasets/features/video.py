@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 import os
-import shutil
+import re
+import secrets
 import tempfile
 import weakref
 from collections.abc import Mapping
@@ -148,7 +149,7 @@ class Video(FeatureType):
         return {**super().arrow_metadata(), b"stable_datasets.video.storage": self.storage.encode()}
 
     def encode(self, value: Any, *, cache_dir: Path | None = None) -> dict[str, Any] | None:
-        """Return what the shard holds: a path is linked or copied to `cache_dir`, bytes are stored as they are."""
+        """Return what the shard holds: a file is copied to `cache_dir`, bytes are stored as they are."""
         if value is None:
             return None
         if self.storage == "frames":
@@ -166,13 +167,13 @@ class Video(FeatureType):
         path = self._file(given)
         extension = self._allowed(path.suffix)
         if cache_dir is None:
-            raise SchemaError("expected cache_dir, the folder to which videos are linked or copied, got none")
-        digest = _file_digest(path)
-        target = Path(cache_dir).joinpath(*ASSETS, f"{digest}{extension}")
-        with storage_errors(str(target), "write the video"):
-            _link_or_copy(path, target)
+            raise SchemaError("expected cache_dir, the folder to which videos are copied, got none")
+        folder = Path(cache_dir).joinpath(*ASSETS)
+        with storage_errors(str(folder), "write the video"):
+            folder.mkdir(parents=True, exist_ok=True)
+            target = _linked(path, folder, extension) or _copied(path, folder, extension)
             size = target.stat().st_size
-        return self._cell("path", extension, size, checksum or digest, path=target.name)
+        return self._cell("path", extension, size, checksum or target.stem, path=target.name)
 
     def _encode_bytes(self, value: Any, parts: dict[str, Any]) -> dict[str, Any]:
         extension = parts.get("extension")
@@ -246,18 +247,40 @@ def _with_dot(extension: str) -> str:
     return lower if lower.startswith(".") else f".{lower}"
 
 
-def _file_digest(path: Path) -> str:
-    with storage_errors(str(path), "read the video"), open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _link_or_copy(path: Path, target: Path) -> None:
-    if target.exists():
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
+def _linked(path: Path, folder: Path, extension: str) -> Path | None:
+    """Link a video that is in another cache, where nobody changes it, if its name is its digest."""
+    name = path.stem
+    if path.parts[-3:-1] != ASSETS or not re.fullmatch("[0-9a-f]{64}", name) or _file_digest(path) != name:
+        return None
+    target = folder / f"{name}{extension}"
     try:
         os.link(os.path.realpath(path), target)
     except FileExistsError:
-        return
+        pass
     except OSError:
-        shutil.copyfile(path, target)
+        return None
+    return target
+
+
+def _copied(path: Path, folder: Path, extension: str) -> Path:
+    """Copy a video to a file that has its digest as its name.
+
+    A link would change with the file: builders extract one video after the other to the same path.
+    """
+    digest, temporary = hashlib.sha256(), folder / f".{secrets.token_hex(6)}.tmp"
+    try:
+        with open(temporary, "xb") as file, storage_errors(str(path), "copy the video"), open(path, "rb") as given:
+            while data := given.read(1 << 20):
+                digest.update(data)
+                file.write(data)
+        target = folder / f"{digest.hexdigest()}{extension}"
+        os.replace(temporary, target)
+    except BaseException:
+        _remove(str(temporary))
+        raise
+    return target
+
+
+def _file_digest(path: Path) -> str:
+    with storage_errors(str(path), "read the video"), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
