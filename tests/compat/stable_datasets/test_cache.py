@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from PIL import Image as PILImage
 
 import shardex as sx
@@ -267,6 +268,52 @@ def test_images_are_encoded_in_threads(tmp_path: Path) -> None:
         for n, row in enumerate(stored_rows(tmp_path / "a")):
             assert np.asarray(PILImage.open(io.BytesIO(row["image"]))).flat[0] == n
             assert row["bytes"] == b"any %d" % n and row["path"] == b"file %d" % n and row["none"] is None
+
+
+@pytest.mark.parametrize("other", [Video(), Video("bytes"), Sequence(Image())])
+def test_files_that_a_generator_overwrites_are_read_before(tmp_path: Path, other: FeatureType) -> None:
+    path, features = tmp_path / "v.mp4", Features({"image": Image(), "other": other})
+
+    def examples() -> Iterator[tuple[int, dict[str, Any]]]:
+        for n in range(10):
+            path.write_bytes(b"file %d" % n)
+            yield n, {"image": np.zeros((2, 2), np.uint8), "other": [path] if isinstance(other, Sequence) else path}
+            path.unlink()
+
+    write_sharded_arrow_cache(examples(), features, tmp_path / "a", num_encode_workers=3)
+    found = StableDataset(features, DatasetInfo(features), shard_dir=tmp_path / "a").set_decode(False)
+    values = [row["other"][0] if isinstance(other, Sequence) else row["other"].bytes for row in found]
+    assert values == [b"file %d" % n for n in range(10)]
+
+
+def test_buffers_that_a_generator_fills_again_are_copied(tmp_path: Path) -> None:
+    series = Sequence(Sequence(Value("int64")))
+    features = Features({"data": Value("binary"), "many": Sequence(Value("binary")), "a": series, "b": series})
+    data, inner, array = bytearray(1), [0], np.zeros(1, np.int64)
+
+    def examples() -> Iterator[tuple[int, dict[str, Any]]]:
+        for n in range(3):
+            data[0] = inner[0] = array[0] = n
+            yield n, {"data": data, "many": [data], "a": [inner], "b": [array, torch.tensor([n])]}
+
+    write_sharded_arrow_cache(examples(), features, tmp_path / "a")
+    wanted = [{"data": bytes([n]), "many": [bytes([n])], "a": [[n]], "b": [[n], [n]]} for n in range(3)]
+    assert stored_rows(tmp_path / "a") == wanted
+
+
+class Squares(Image):
+    """A feature of a user that derives from one of the package."""
+
+    def encode(self, value: Any, *, cache_dir: Path | None = None) -> bytes | None:
+        return super().encode(np.full((value, value), value, np.uint8))
+
+
+def test_features_that_derive_from_image_encode_themselves(tmp_path: Path) -> None:
+    features = Features({"a": Squares(), "b": Image()})
+    examples: list[dict[str, Any]] = [{"a": n, "b": np.zeros((2, 2), np.uint8)} for n in (1, 2, 3)]
+    write_sharded_arrow_cache(enumerate(examples), features, tmp_path / "a", num_encode_workers=2)
+    found = StableDataset(features, DatasetInfo(features), shard_dir=tmp_path / "a")
+    assert [row["a"].size for row in found] == [(1, 1), (2, 2), (3, 3)]
 
 
 # -- wrong input --------------------------------------------------------------------------------------------------

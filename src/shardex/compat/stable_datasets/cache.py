@@ -38,7 +38,7 @@ from shardex.compat.stable_datasets.backends.lance_video_frames import LanceVide
 from shardex.compat.stable_datasets.features.base import FeatureType
 from shardex.compat.stable_datasets.features.image import Image
 from shardex.compat.stable_datasets.features.video import ASSETS, Video
-from shardex.compat.stable_datasets.schema import Features
+from shardex.compat.stable_datasets.schema import Array3D, Array4D, ClassLabel, Features, Sequence, Value
 from shardex.errors import (
     ArgumentError,
     CacheChangedError,
@@ -231,8 +231,9 @@ def write_sharded_arrow_cache(
     """Write the examples of a generator of ``(key, example)`` to a cache, which replaces one that is there.
 
     A record batch has `batch_size` rows, fewer if they are large. A file is closed when its batches take
-    `shard_size_bytes` in memory; `single_file` means no limit. `num_encode_workers` threads encode images. Keys of an
-    example that are no columns are left out; a column that it lacks is a `KeyError`.
+    `shard_size_bytes` in memory; `single_file` means no limit. `num_encode_workers` threads encode images, unless
+    there are columns of videos, lists of images or a user's own features. Keys of an example that are no columns are
+    left out; a column that it lacks is a `KeyError`.
 
     The folder is replaced in one step, when all is on the disk: a crash leaves the old one, and readers that have it
     open keep it. One process at a time writes it, others wait.
@@ -280,11 +281,18 @@ def _remove_leftovers(target: Path) -> None:
 
 def _examples(generator: Iterable[Any], features: Features, workers: int) -> Generator[Mapping[str, Any]]:
     """Yield the examples of a generator of pairs; threads encode the images of coming ones."""
-    if workers > 1:
-        media = {name: one.core for name, one in features.items() if isinstance(one.core, core.Image)}
+    if workers > 1 and all(map(_has_no_files, features.values())):
+        media = {name: one.core for name, one in features.items() if type(one) is Image}
         yield from encode_ahead(_without_keys(generator), core.Features(media), workers, _encode_image)
     else:
         yield from _without_keys(generator)
+
+
+def _has_no_files(feature: FeatureType) -> bool:
+    """Return whether values stay as they are when the generator goes on and perhaps removes files it has named."""
+    if type(feature) is Sequence:
+        return type(feature.feature) is not Image and _has_no_files(feature.feature)
+    return type(feature) in (Image, Value, ClassLabel, Array3D, Array4D)  # images are read at once
 
 
 def _without_keys(generator: Iterable[Any]) -> Generator[Mapping[str, Any]]:

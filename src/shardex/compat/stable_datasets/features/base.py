@@ -116,6 +116,10 @@ class Value(FeatureType):
         """Return the Arrow type of this name."""
         return _TYPES[self.dtype]
 
+    def encode(self, value: Any, *, cache_dir: Path | None = None) -> Any:
+        """Return a value of Python, which stays as it is when the generator fills its buffer again."""
+        return bytes(value) if isinstance(value, bytearray | memoryview) else _python_scalar(value)
+
     def format(
         self, value: Any, *, format_type: str | None, decode_images: bool = True, cache_dir: Path | None = None
     ) -> Any:
@@ -212,8 +216,10 @@ class Sequence(FeatureType):
             return None
         if not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
             raise SchemaError(f"expected a list of {self.feature!r}, got {core.describe(value)}")
-        if _is_plain(self.feature):
-            return value.tolist() if hasattr(value, "tolist") else list(value)
+        if _is_plain(self.feature) and hasattr(value, "tolist"):
+            return value.tolist()
+        if isinstance(self.feature, Value) and self.feature.dtype != "binary":
+            return list(value)
         return [self.feature.encode(item, cache_dir=cache_dir) for item in value]
 
     def format(
