@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_WHOLE_FILE = "the whole file instead of the requested range"
+_MOST_WHOLE_FILES = 3
+"""Answers with the whole file after which a server counts as one without ranges; a proxy may send one."""
 _CAUSES = {
     "169.254.169.254": "no credentials: none in shardex.storage or the environment, and the machine has no role",
     "BadScheme": "http:// is not encrypted and was not allowed; set allow_http=True with shardex.storage",
@@ -46,7 +49,7 @@ _CAUSES = {
     "UnexpectedEof": "the answer broke off",
     "IncompleteMessage": "the connection broke off",
     "dns error": "no such host",
-    "RangeNotSupported": "the whole file instead of the requested range",
+    "RangeNotSupported": _WHOLE_FILE,
 }
 """Text in error messages of obstore, and the explanation shown instead."""
 _RETRYABLE_STATUS = {408, 409, 425, 429}
@@ -87,6 +90,7 @@ async def run_with_retries(
 
     settings, transfer = client.settings, size / MIN_SPEED
     failure: ShardexError
+    whole_files = 0
     async with client.slots:
         begin = time.monotonic()
         end = begin + settings.number("deadline") + transfer
@@ -105,7 +109,9 @@ async def run_with_retries(
                 break
             # The pause is random, so that requests that failed together are not repeated together.
             pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**number))
-            if number > settings.number("retries") or time.monotonic() + pause > end:
+            whole_files += reason == _WHOLE_FILE
+            last = number > settings.number("retries") or whole_files == _MOST_WHOLE_FILES
+            if last or time.monotonic() + pause > end:
                 took = time.monotonic() - begin
                 got = f"got none in {number} attempts and {took:.1f} s, the last was: {reason}"
                 remedy = "check the server, or set retries, timeout and deadline with shardex.storage"

@@ -75,5 +75,6 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "diff", a, str(tmp_path / "gone.tar")]) == 2
     assert main(["version"]) == 0
     assert main(["inspect", str(tmp_path / "gone.tar")]) == 1
-    assert main(["diagnose"]) == 1
-    assert "waits for the catalog" in capsys.readouterr().err
+    for waiting in (["diagnose"], ["diagnose", "--host", "localhost"], ["infra", "status"], ["local", "up", "-d"]):
+        assert main(waiting) == 1
+        assert f"atdata {waiting[0]} waits for the catalog" in capsys.readouterr().err

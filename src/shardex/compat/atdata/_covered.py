@@ -265,6 +265,7 @@ WAITING: tuple[str, ...] = (
     "index.Index",
     "local.Index",
     "local.Repo",
+    "local.S3DataStore",
     "SearchResult",
     "SearchResults",
     "SearchBackend",

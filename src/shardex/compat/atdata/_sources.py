@@ -100,7 +100,8 @@ class URLSource(_Shards):
 class S3Source(_Shards):
     """Shards in a bucket of S3, or of a server that speaks its protocol, with own keys.
 
-    The keys are set for the folder of the shards with `shardex.storage` when they are read.
+    The keys are set for the folder of the shards with `shardex.storage` when they are read. So buckets of one name at
+    two endpoints cannot be read at the same time in one process.
     """
 
     bucket: str

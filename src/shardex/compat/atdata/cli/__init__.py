@@ -1,7 +1,7 @@
 """The command line of atdata: ``inspect``, ``preview``, ``schema show``, ``schema diff`` and ``version``.
 
-The commands are those of `shardex` where it has them; ``diagnose`` and ``infra`` are about servers of an index, which
-wait for the catalog.
+The commands are those of `shardex` where it has them; ``diagnose``, ``infra`` and ``local`` are about servers of an
+index, which wait for the catalog.
 """
 
 import argparse
@@ -32,8 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     diff = schema.add_parser("diff", help="compare the fields of two datasets")
     diff.add_argument("url_a")
     diff.add_argument("url_b")
-    for name in ("diagnose", "infra"):
-        commands.add_parser(name).add_argument("rest", nargs="*")
+    for name in ("diagnose", "infra", "local"):
+        commands.add_parser(name, prefix_chars="\0", add_help=False).add_argument("rest", nargs="*")
     commands.add_parser("version", help="print the version of shardex")
     return _run(parser.parse_args(argv))
 

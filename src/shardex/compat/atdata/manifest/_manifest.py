@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shardex.compat.atdata._sources import load
 from shardex.errors import FormatError, MissingExtraError, NotFoundError
 from shardex.sources import parent_of, place_of
 
@@ -89,14 +90,9 @@ def exists(path: str) -> bool:
     return True
 
 
-def _load(path: str | os.PathLike[str]) -> bytes:
-    folder, name = parent_of(path)
-    return bytes(place_of(folder).load(name))
-
-
 def _load_header(path: str | os.PathLike[str]) -> ShardManifest:
     try:
-        found = json.loads(_load(path))
+        found = json.loads(load(os.fspath(path)))
         values = {name: found[name] for name in _HEADER}
         values |= {"created_at": datetime.fromisoformat(found["created_at"])}
         aggregates, provenance = dict(found.get("aggregates", {})), dict(found.get("provenance", {}))
@@ -107,7 +103,7 @@ def _load_header(path: str | os.PathLike[str]) -> ShardManifest:
 
 def _load_samples(path: str | os.PathLike[str], lists: list[str]) -> Any:
     """Return the table of a manifest; `lists` are columns of lists, which atdata stores as JSON."""
-    data = _load(path)
+    data = load(os.fspath(path))
     try:
         table = pq.read_table(io.BytesIO(data))
         frame = table.to_pandas()
