@@ -152,7 +152,7 @@ def run_until(event: int, root: Path) -> str:
 @fork
 def test_killed_at_many_moments(tmp_path: Path) -> None:
     """All that was committed is there and right; nothing is named that cannot be read; the next writer goes on."""
-    for event in range(1, 1000, 3):
+    for event in range(1, 1000, 5):
         root = tmp_path / str(event)
         told = run_until(event, root).split()
         found = check(root) if has_table(root) else {}
@@ -199,6 +199,50 @@ def test_slow_producer_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     assert check(tmp_path) == {"a": {"x": 0}}
+
+
+def test_writer_that_pauses_loses_nothing_and_blocks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns_tar_session, "_SECONDS", 0.2)
+    session = ColumnsSession(str(tmp_path))
+    session.add_fields(["x"])
+    while (timer := session._timer) is None:  # the first one may be committed at once
+        session.put({"x": npy("a", "x")}, "a")
+    timer.join()
+    assert not session.table.in_transaction
+    assert check(tmp_path) == {"a": {"x": 0}}
+    session.put({"x": npy("b", "x")}, "b")
+    session.close()
+    assert [*check(tmp_path)] == ["a", "b"]
+
+
+@fork
+def test_fork_while_another_thread_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child finds no lock that nobody releases, neither ours nor one of SQLite."""
+    monkeypatch.setattr(columns_tar_session, "_SECONDS", 0.0)
+    session = ColumnsSession(str(tmp_path))
+    session.add_fields(["x"])
+    session.put({"x": npy("a", "x")}, "a")
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            session.put({"x": npy("b", "x")}, "b")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if not child:
+                signal.alarm(20)
+                with pytest.raises(ArgumentError, match="after a fork"):
+                    session.put({}, "no")
+                os._exit(0 if ColumnsLookup(str(tmp_path)).samples(["a"])[0].arrays == {"x": npy("a", "x")} else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        thread.join()
+    session.close()
 
 
 def test_full_disk_writes_no_part_of_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

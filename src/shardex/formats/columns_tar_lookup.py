@@ -11,13 +11,20 @@ import errno
 import os
 import sqlite3
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shardex.errors import ClosedError, FormatError, NotFoundError, UnknownKeyError, storage_errors, unknown_field
-from shardex.formats.columns_tar_table import TABLE, connect, field_folders, local_tar, quoted, table_errors
+from shardex.formats.columns_tar_table import (
+    TABLE,
+    connect,
+    field_folders,
+    guard_forks,
+    local_tar,
+    quoted,
+    table_errors,
+)
 from shardex.formats.growing_tar import TarMembers
 
 _IDS_PER_QUERY = 500
@@ -109,8 +116,7 @@ class ColumnsLookup:
         self._folders: dict[str, str] = {}
         self._closed = False
         if self._own:
-            with _ADDING:
-                _LOOKUPS.add(self)
+            guard_forks(self)
 
     def _connection(self) -> sqlite3.Connection:
         if self._own and self._process != os.getpid() and not self._closed:
@@ -217,24 +223,5 @@ class ColumnsLookup:
                 self._table.close()
 
 
-_LOOKUPS: weakref.WeakSet[ColumnsLookup] = weakref.WeakSet()
-_ADDING = threading.Lock()
-_FORKING: list[ColumnsLookup] = []
 _INHERITED: list[sqlite3.Connection] = []
 """Connections of the parent process: they must not be used in this one, nor closed."""
-
-
-def _before_fork() -> None:
-    _ADDING.acquire()
-    for one in list(_LOOKUPS):
-        _FORKING.append(one)
-        one.before_fork()
-
-
-def _after_fork() -> None:
-    while _FORKING:
-        _FORKING.pop().after_fork()
-    _ADDING.release()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

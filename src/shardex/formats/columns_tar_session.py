@@ -8,14 +8,14 @@ synthefy-dataset-utils does, and is safe against crashes:
 - the transaction of the table is the lock between writers: no other one writes to the tars meanwhile, and each goes on
   where the last one stopped.
 
-A transaction is committed after some samples or half a second, whichever comes first, so a crash loses that much.
+A transaction is committed after some samples or half a second, whichever comes first, so a crash loses that much, and
+other writers wait for no longer. If nothing more is added, a thread commits.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import secrets
 import sqlite3
 import threading
 import time
@@ -30,6 +30,7 @@ from shardex.errors import (
     DuplicateKeyError,
     FormatError,
     SchemaError,
+    ShardexError,
     SourceError,
     UnsafeError,
     storage_errors,
@@ -40,6 +41,7 @@ from shardex.formats.columns_tar_table import (
     check_field_name,
     connect,
     field_folders,
+    guard_forks,
     is_possible_id,
     local_tar,
     numbered_id,
@@ -48,11 +50,10 @@ from shardex.formats.columns_tar_table import (
     stored_folder,
     table_errors,
 )
-from shardex.formats.growing_tar import GrowingTar, lock_file
+from shardex.formats.growing_tar import GrowingTar, discard, new_draft, remove_abandoned
 from shardex.sources import is_url, make_folder, sync_folder
 
 _TAR = re.compile(r"shard_(\d+)\.tar")
-_DRAFT = re.compile(r"\.shard_\d+\.tar\.[0-9a-f]+\.tmp")
 _SECONDS = 0.5
 """Longest time between two commits while samples are added."""
 
@@ -85,6 +86,7 @@ class ColumnsSession:
         self._folders: dict[str, str] = {}
         self._version = -1
         self._uncommitted, self._committed_at = 0, -_SECONDS
+        self._timer: threading.Timer | None = None
         self._closed = False
         try:
             with table_errors(self.root):
@@ -95,8 +97,8 @@ class ColumnsSession:
             raise
         tars = self._tars  # `self` would be kept by its own connection
         self.table.before_commit = lambda: _sync(tars)
-        with _ADDING:
-            _SESSIONS.add(self)
+        _SESSIONS[id(self)] = self
+        guard_forks(self)
 
     def _prepare_table(self) -> None:
         for setting in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -64000", "temp_store = MEMORY"):
@@ -113,7 +115,7 @@ class ColumnsSession:
                     )
             self.table.commit()
         for folder in self._folders.values():
-            _remove_abandoned(os.path.join(self.root, folder))
+            remove_abandoned(os.path.join(self.root, folder))
 
     # -- transactions ---------------------------------------------------------------------------------------------
 
@@ -148,10 +150,11 @@ class ColumnsSession:
 
         One that another thread uses right now is left alone: it commits soon.
         """
-        with _ADDING:
-            sessions = list(_SESSIONS)
-        for other in sessions:
-            if other is not self and other.root == self.root and other.lock.acquire(blocking=False):
+        for reference in _SESSIONS.valuerefs():
+            other = reference()
+            if other is None or other is self or other.root != self.root:
+                continue
+            if other.lock.acquire(blocking=False):
                 try:
                     if not other._closed and other._process == os.getpid() and other.table.in_transaction:
                         other.commit()
@@ -170,6 +173,28 @@ class ColumnsSession:
         is_late = time.monotonic() - self._committed_at >= _SECONDS
         if is_late or self._uncommitted >= self._samples_per_commit:
             self.commit()
+        elif self._timer is None:
+            self._timer = threading.Timer(_SECONDS, _commit_late, [weakref.ref(self)])
+            self._timer.daemon = True
+            try:
+                self._timer.start()
+            except RuntimeError:  # the interpreter ends
+                self.commit()
+
+    def commit_late(self) -> None:
+        """Commit what was added some time ago; the next change reports an error, if there is one."""
+        with self.lock, suppress(ShardexError):
+            self._timer = None
+            if not self._closed and self.table.in_transaction:
+                self._commit_if_due(0)
+
+    def before_fork(self) -> None:
+        """Wait until no other thread uses the connection."""
+        self.lock.acquire()
+
+    def after_fork(self) -> None:
+        """Release what `before_fork` holds, in the parent and in the child."""
+        self.lock.release()
 
     def close_tars(self) -> None:
         """Commit everything and close all tars; the session stays usable."""
@@ -193,6 +218,8 @@ class ColumnsSession:
             finally:
                 self._closed = True
                 self.table.close()
+                if self._timer is not None:
+                    self._timer.cancel()
 
     def __enter__(self) -> Self:
         return self
@@ -417,8 +444,12 @@ class ColumnsSession:
             old.close()
 
 
-_SESSIONS: weakref.WeakSet[ColumnsSession] = weakref.WeakSet()
-_ADDING = threading.Lock()
+_SESSIONS: weakref.WeakValueDictionary[int, ColumnsSession] = weakref.WeakValueDictionary()
+
+
+def _commit_late(session: weakref.ref[ColumnsSession]) -> None:
+    if (found := session()) is not None:
+        found.commit_late()
 
 
 def _sync(tars: Mapping[str, tuple[int, GrowingTar]]) -> None:
@@ -442,9 +473,9 @@ class NewShard:
         folder, name = os.path.split(path)
         with storage_errors(folder, "create"):
             make_folder(folder)
-        self._tar = _new_draft(os.path.join(folder, f".{name}."))
+        self._tar = new_draft(os.path.join(folder, f".{name}."))
         self._places: dict[str, int] = {}
-        self._discard: Callable[[], Any] = weakref.finalize(self, _discard, self._tar)
+        self._discard: Callable[[], Any] = weakref.finalize(self, discard, self._tar)
         self._published = False
 
     def add(self, sample: str, data: bytes) -> None:
@@ -460,28 +491,3 @@ class NewShard:
             self.session.publish(self.field, self.number, self._tar, self._places)
             self._published = True
             self._discard()
-
-
-def _new_draft(prefix: str) -> GrowingTar:
-    """Return a new tar, which other sessions do not take for an abandoned one because it is locked."""
-    while True:
-        tar = GrowingTar(f"{prefix}{secrets.token_hex(6)}.tmp")
-        if tar.lock() and os.path.exists(tar.path):  # another session may have removed it before it was locked
-            return tar
-        tar.close()
-
-
-def _remove_abandoned(folder: str) -> None:
-    """Remove the tars that killed writers have not published: those that are not locked."""
-    with suppress(OSError):
-        for path in [os.path.join(folder, name) for name in os.listdir(folder) if _DRAFT.fullmatch(name)]:
-            with suppress(FileNotFoundError), open(path, "rb") as file:
-                if lock_file(file.fileno()):
-                    os.unlink(path)
-
-
-def _discard(tar: GrowingTar) -> None:
-    """Close and remove a tar that was not published."""
-    tar.close()
-    with suppress(OSError):
-        os.unlink(tar.path)

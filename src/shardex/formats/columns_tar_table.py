@@ -12,9 +12,11 @@ import json
 import os
 import re
 import sqlite3
+import threading
+import weakref
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from shardex.errors import FormatError, NotFoundError, PathError, SchemaError
@@ -185,3 +187,42 @@ def _mode(root: str, path: str, create: bool) -> str:
         return "mode=rw"
     log = f"{path}-wal"  # SQLite would create one to read the table, unless it may take it as immutable
     return "mode=ro" if os.path.exists(log) and os.path.getsize(log) else "mode=ro&immutable=1"
+
+
+# -- forks --------------------------------------------------------------------------------------------------------
+
+
+class ForkGuard(Protocol):
+    """Something that uses a connection, which must not be in use while the process forks."""
+
+    def before_fork(self) -> None:
+        """Take a lock, and release it in `after_fork`."""
+
+    def after_fork(self) -> None:
+        """Is called in the parent and in the child."""
+
+
+_GUARDS: weakref.WeakValueDictionary[int, ForkGuard] = weakref.WeakValueDictionary()
+_FORKING: dict[int, list[ForkGuard]] = {}
+"""What a thread that forks has called `before_fork` of."""
+
+
+def guard_forks(one: ForkGuard) -> None:
+    """Call `before_fork` of an object whenever the process forks, and then `after_fork`."""
+    _GUARDS[id(one)] = one
+
+
+def _before_fork() -> None:
+    guards = _FORKING[threading.get_ident()] = []
+    for reference in _GUARDS.valuerefs():
+        if (one := reference()) is not None:
+            one.before_fork()
+            guards.append(one)
+
+
+def _after_fork() -> None:
+    for one in reversed(_FORKING.pop(threading.get_ident(), [])):
+        one.after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

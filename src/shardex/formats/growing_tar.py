@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import secrets
 from contextlib import suppress
 
 import numpy as np
@@ -21,6 +23,7 @@ from shardex.sources import sync_folder
 
 UNFINISHED = "unfinished"
 """Name of a member that is being written or removed."""
+_DRAFT = re.compile(r"\.shard_\d+\.tar\.[0-9a-f]+\.tmp")
 _KEYS = np.dtype(np.uint64)
 _PIECE = 1 << 20
 
@@ -170,6 +173,37 @@ class GrowingTar:
 def _unfinished(size: int) -> bytes:
     """Return the first block of a member that has this size with its header."""
     return header(UNFINISHED, size - BLOCK)
+
+
+# -- drafts: tars that take the place of others when they are complete --------------------------------------------
+
+
+def new_draft(prefix: str) -> GrowingTar:
+    """Return a new tar, which other sessions do not take for an abandoned one because it is locked."""
+    while True:
+        tar = GrowingTar(f"{prefix}{secrets.token_hex(6)}.tmp")
+        if tar.lock() and os.path.exists(tar.path):  # another session may have removed it before it was locked
+            return tar
+        tar.close()
+
+
+def remove_abandoned(folder: str) -> None:
+    """Remove the tars that killed writers have not published: those that are not locked."""
+    with suppress(OSError):
+        for path in [os.path.join(folder, name) for name in os.listdir(folder) if _DRAFT.fullmatch(name)]:
+            with suppress(FileNotFoundError), open(path, "rb") as file:
+                if lock_file(file.fileno()):
+                    os.unlink(path)
+
+
+def discard(tar: GrowingTar) -> None:
+    """Close and remove a tar that was not published."""
+    tar.close()
+    with suppress(OSError):
+        os.unlink(tar.path)
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
 
 
 class TarMembers:
