@@ -183,6 +183,29 @@ def test_killed_at_many_moments(tmp_path: Path) -> None:
     assert offsets_are_true(root)
 
 
+def test_killed_when_a_shard_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new tar has what the committed rows name, also if an array of them was replaced since."""
+    root, rename = tmp_path / "root", os.rename
+    session = ColumnsSession(str(root), 1)
+    session.add_fields(["x"])
+    for name in "ab":
+        session.put({"x": npy(name, "x")}, name)
+    session.commit()
+    shard = session.new_shard("x", 0)
+    shard.add("c", npy("c", "x"))
+    session.update("a", {"x": npy("a", "x", 1)})
+
+    def copy_then(old: str, new: str) -> None:
+        rename(old, new)
+        shutil.copytree(root, tmp_path / "killed")
+
+    monkeypatch.setattr(os, "rename", copy_then)
+    shard.publish()
+    session.close()
+    assert check(tmp_path / "killed") == {"a": {"x": 1}, "b": {"x": 0}}
+    assert check(root) == {"a": {"x": 1}, "b": {"x": 0}, "c": {"x": 0}}
+
+
 @fork
 def test_slow_producer_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample that is added some time after the last commit is committed at once."""
@@ -551,6 +574,31 @@ def test_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         lookup.table.execute("DELETE FROM samples")
     lookup.close()
+
+
+def test_array_that_moves_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ColumnsSession(str(tmp_path), 1)
+    session.add_fields(["x"])
+    for name in "ab":
+        session.put({"x": npy(name, "x")}, name)
+    session.commit()
+    lookup = ColumnsLookup(str(tmp_path))
+    lookup.samples(["a"])
+    find = lookup._rows
+
+    def move_after(ids: list[str], names: list[str]) -> Any:
+        found = find(ids, names)
+        monkeypatch.undo()
+        session.update("a", {"x": npy("a", "x", 1)})
+        shard = session.new_shard("x", 0)
+        shard.add("c", npy("c", "x"))
+        shard.publish()
+        return found
+
+    monkeypatch.setattr(lookup, "_rows", move_after)
+    assert [one.arrays["x"] for one in lookup.samples(["a", "b"])] == [npy("a", "x", 1), npy("b", "x")]
+    lookup.close()
+    session.close()
 
 
 def test_reader_sees_what_is_committed_meanwhile(tmp_path: Path) -> None:

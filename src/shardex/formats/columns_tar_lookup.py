@@ -172,7 +172,7 @@ class ColumnsLookup:
                     raise UnknownKeyError(
                         f"{os.path.join(self.root, TABLE)}: expected the id of a sample, got {name!r}"
                     )
-            return [self._sample(found[str(name)], names) for name in ids]
+            return [self._current_sample(found[str(name)], names) for name in ids]
 
     def _names(self, fields: Sequence[str] | None) -> list[str]:
         for name in fields or ():
@@ -193,6 +193,17 @@ class ColumnsLookup:
                 count, name, *_ = row
                 found[str(name)] = tuple(row)
         return found, count
+
+    def _current_sample(self, row: tuple[Any, ...], names: list[str]) -> StoredSample:
+        """Return a sample; if a writer has moved an array since its row was read, with the row of now."""
+        while True:
+            try:
+                return self._sample(row, names)
+            except (FormatError, NotFoundError):
+                (now,) = self._rows([row[1]], names)[0].values() or [row]
+                if now == row:
+                    raise
+                row = now
 
     def _sample(self, row: tuple[Any, ...], names: list[str]) -> StoredSample:
         _, sample, metadata, *places = row

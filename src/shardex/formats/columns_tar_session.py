@@ -416,6 +416,7 @@ class ColumnsSession:
         Arrays of other samples in the old one are copied. Samples that are not there yet are added.
         """
         with self._changing():
+            self.commit()  # so that arrays are copied which the committed rows name, and not those of changed ones
             self._begin()
             path = local_tar(self.root, self.folder(field), number)
             kept = self._copy_others(field, number, draft, places) if os.path.exists(path) else {}
