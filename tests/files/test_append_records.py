@@ -271,6 +271,17 @@ def test_folders_of_an_unfinished_append_are_removed(target: Path) -> None:
     assert not (target / "new").exists() and os.listdir(target / "inner") == ["mine"]
 
 
+def test_folders_that_were_made_before_a_file_was_linked_are_removed(target: Path) -> None:
+    (target / "new" / "deep").mkdir(parents=True)
+    (target / "mine").mkdir()
+    record = target / ".shardex" / "append-000001.pending"
+    record.parent.mkdir()
+    record.touch()
+    write_record(record, {"new/deep/2": 1, "new/3": 1, "not-yet/4": 1})
+    undo_unfinished(str(target))
+    assert sorted(os.listdir(target)) == [".shardex", "1", "mine"]
+
+
 def test_files_that_identify_a_dataset_are_linked_last(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     linked: list[str] = []
     link = os.link

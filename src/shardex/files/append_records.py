@@ -277,11 +277,19 @@ def _undo(place: LocalSource, inodes: dict[str, int]) -> None:
     folders = set()
     for name, inode in inodes.items():
         full = place.path(name)
-        if _inode(full) == inode and os.path.realpath(full).startswith(inside):
+        if not os.path.realpath(full).startswith(inside):
+            continue
+        if _inode(full) == inode:
             os.unlink(full)
-            folders.add(os.path.dirname(full))
+        folders.add(os.path.dirname(full))  # also one that was made, if the writer was killed before it linked a file
     for folder in folders:
-        sync_folder(folder)
-        if folder != place.root:
-            with suppress(OSError):  # it has other files
+        with suppress(FileNotFoundError):
+            sync_folder(folder)
+        while folder != place.root:
+            try:
                 os.rmdir(folder)
+            except FileNotFoundError:
+                pass
+            except OSError:  # it has other files
+                break
+            folder = os.path.dirname(folder)

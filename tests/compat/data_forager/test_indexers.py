@@ -422,18 +422,17 @@ def tokenizer(text):
         os.kill(os.getpid(), signal.SIGKILL)
     return list(text.encode())
 
-link, links = append_records.link_or_rename, []
+link = append_records.link_or_rename
 def link_some(source, target):
-    link(source, target)
-    links.append(target)
-    if len(links) == 2:
+    if sys.argv[2] in target:
         os.kill(os.getpid(), signal.SIGKILL)
+    link(source, target)
 append_records.link_or_rename = link_some
 make(tokenizer, 0, sys.argv[1], sample_size=2)()
 """
 
 
-@pytest.mark.parametrize("when", ["b", "never"])
+@pytest.mark.parametrize("when", ["b", "a-tokenized", "file_location"])
 def test_a_run_that_is_killed_can_be_repeated(tmp_path: Path, when: str) -> None:
     write_texts(tmp_path / "a.jsonl", "a")
     write_texts(tmp_path / "b.jsonl", "b")

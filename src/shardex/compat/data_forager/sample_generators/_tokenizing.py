@@ -247,8 +247,10 @@ class TokenizingGenerator(Named):
 
     def _aux_values(self, parts: Sequence[Part], ids: Sequence[Any]) -> list[NDArray[Any]]:
         """Return the values for the tokens of a document and its end, for each generator, sorted by name."""
+        if not self._aux_generators:
+            return []
         found: dict[str, list[NDArray[Any]]] = {name: [] for name in self._aux_generators}
-        for part, tokens in zip(parts, ids, strict=True) if found else ():
+        for part, tokens in zip(parts, ids, strict=True):
             plain = tokens if isinstance(tokens, list) else np.asarray(tokens).tolist()
             for name, generator in self._aux_generators.items():
                 values = generator.generate(part_type=part.type, num_tokens=len(plain), part_tokens=plain)
