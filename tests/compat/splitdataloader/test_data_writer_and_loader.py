@@ -10,8 +10,10 @@ import os
 import pickle
 import random
 import struct
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -186,6 +188,16 @@ def test_packet_that_is_no_bytes_changes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "d"]
 
 
+@pytest.mark.parametrize(
+    "kind", [bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8), partial(array, "B")]
+)
+def test_packets_are_all_kinds_of_bytes(tmp_path: Path, kind: Callable[[bytes], Any]) -> None:
+    for folder, write in ((tmp_path / "ours", write_split_data), (tmp_path / "real", original.write_split_data)):
+        write(str(folder), [b"a", kind(b"bc"), kind(b"")], splits=2)
+    assert contents(tmp_path / "ours") == contents(tmp_path / "real")
+    assert list(SplitDataLoader(tmp_path / "ours")) == [b"a", b"bc", b""]
+
+
 def test_error_of_the_input_changes_nothing(tmp_path: Path) -> None:
     def failing() -> Iterator[bytes]:
         yield b"a"
@@ -257,8 +269,9 @@ def test_partial_index_entry_raises(tmp_path: Path) -> None:
     with (tmp_path / "d" / "index.dat").open("ab") as index:
         index.write(b"1234")
     for expected in (struct.error, ValueError):
-        with pytest.raises(expected, match=r"expected 12 bytes for each sample, got 1204 bytes, .*partial entry"):
+        with pytest.raises(expected, match=r"expected 12 bytes for each sample, got 1204 bytes, .*cut it to") as found:
             SplitDataLoader(folder)[0]
+        assert not isinstance(found.value, FileNotFoundError), "no bin is missing"
     with pytest.raises(ValueError, match="partial entry"):
         write_split_data(folder, [b"a"])
 

@@ -73,6 +73,17 @@ def test_next_after_iter() -> None:
     assert next(iter(values)) == 0
 
 
+class Doubled(MpQItr[int]):
+    """A class of a user, with another `__next__`."""
+
+    def __next__(self) -> int:
+        return 2 * super().__next__()
+
+
+def test_classes_of_users_change_values() -> None:
+    assert list(Doubled(squares, 3)) == [0, 2, 8]
+
+
 def test_function_with_any_parameter_names() -> None:
     def depth_and_more(depth: int, itr_func: str = "", generator_function: str = "") -> Iterator[Any]:
         yield depth, itr_func, generator_function

@@ -61,10 +61,11 @@ def write_split_data(
     mode = "overwrite" if start_clean else "append"
     with BinWriter(os.fspath(target_dir), Features({"data": Bytes()}), mode, turns, owned=".*") as out:
         for packet in input_sequence:
+            data = _as_bytes(packet)
             try:
-                out.append({"data": packet})
+                out.append({"data": data})
             except SchemaError as error:
-                if not isinstance(packet, _PACKETS):
+                if not isinstance(data, _PACKETS):
                     raise
                 raise PacketSizeError(str(error)) from None
 
@@ -192,7 +193,8 @@ class SplitDataLoader:
         try:
             yield
         except FormatError as error:
-            numbers = np.unique(np.fromfile(self._index, "<u4")[::3]).tolist()
+            entries = np.fromfile(self._index, "<u4")
+            numbers = np.unique(entries[: len(entries) // 3 * 3 : 3]).tolist()
             whole = all(get_bin_file_for_index(self.data_dir_path, number).exists() for number in numbers)
             raise (PacketError if whole else MissingBinError)(str(error)) from None
 
@@ -265,8 +267,20 @@ def read_all_size_prefixed_packets(reader: BinaryIO) -> list[bytes]:
     return packets
 
 
+def _as_bytes(packet: Any) -> Any:
+    """Return the bytes of an object that has those of a packet, such as an array of uint8; others as they are."""
+    if isinstance(packet, _PACKETS):
+        return packet
+    try:
+        data = memoryview(packet)
+    except TypeError:
+        return packet
+    return data.tobytes() if data.itemsize == 1 and data.ndim == 1 else packet
+
+
 def _checked(data: Any) -> bytes:
     """Return a packet as bytes."""
+    data = _as_bytes(data)
     if not isinstance(data, _PACKETS):
         raise SchemaError(f"expected the bytes of a packet, got {type(data).__name__}; encode it first")
     packet = bytes(data)

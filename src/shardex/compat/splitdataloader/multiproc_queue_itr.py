@@ -38,7 +38,8 @@ class MpQItr(Generic[T]):
         self.close()
         depth = self.qsize if self.qsize > 0 else _UNLIMITED
         self._values = iter(prefetch(partial(self.itr_func, *self.args, **self.kwargs), depth=depth))
-        return _Loop(self._values)
+        # A class of a user may change the values in `__next__`.
+        return _Loop(self._values) if type(self).__next__ is MpQItr.__next__ else self
 
     def __next__(self) -> T:
         """Return the next value of the process that the last `iter` has started."""
