@@ -285,11 +285,16 @@ def _undo(place: LocalSource, inodes: dict[str, int]) -> None:
     for folder in folders:
         with suppress(FileNotFoundError):
             sync_folder(folder)
-        while folder != place.root:
-            try:
-                os.rmdir(folder)
-            except FileNotFoundError:
-                pass
-            except OSError:  # it has other files
-                break
-            folder = os.path.dirname(folder)
+        _remove_empty(folder, place.root)
+
+
+def _remove_empty(folder: str, root: str) -> None:
+    """Remove a folder, and those around it up to `root`, while they have no files."""
+    while folder != root:
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:
+            pass
+        except OSError:  # it has files
+            return
+        folder = os.path.dirname(folder)
