@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -251,6 +252,19 @@ def test_videos_of_one_path_are_different_files(tmp_path: Path) -> None:
     copy = ds[::-1].flatten_indices(tmp_path / "b")
     assert [row["v"].bytes for row in copy] == [b"video 2", b"video 1", b"video 0"]
     assert all(os.path.samefile(ds[k]["v"].path, copy[2 - k]["v"].path) for k in range(3)), "no bytes are copied"
+
+
+def test_relative_paths_stay_valid_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("v.mp4").write_bytes(b"video")
+    features = Features({"v": Video()})
+    write_sharded_arrow_cache([(0, {"v": "v.mp4"})], features, "a")
+    backend = open_cache("a", features).backend
+    ds = StableDataset(features, DatasetInfo(features), backend=backend)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert ds[0]["v"].bytes == b"video"
+    assert pickle.loads(pickle.dumps(backend)).get_row(0)["v"]["size"] == 5
 
 
 def test_images_are_encoded_in_threads(tmp_path: Path) -> None:

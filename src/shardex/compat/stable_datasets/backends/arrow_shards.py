@@ -39,7 +39,7 @@ class ArrowBackend:
     ) -> None:
         if (shard_paths is None) == (table is None):
             raise ArgumentError("expected either shard_paths or a table, got " + ("none" if table is None else "both"))
-        self._paths = None if shard_paths is None else [Path(one) for one in shard_paths]
+        self._paths = None if shard_paths is None else [Path(os.path.abspath(one)) for one in shard_paths]
         self._counts = None if shard_row_counts is None else [int(count) for count in shard_row_counts]
         self._schema, self._table = schema, table
         self.data: Dataset = data_of_table(table) if self._paths is None else _of_files(self._paths, schema)
