@@ -86,6 +86,37 @@ def test_labels_without_groups() -> None:
         convert.create_samples_from_dataframe(df, ["label"], [], [], [], "d", 1, 1, 1)
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_split_by_time_with_a_time_zone(zone: str) -> None:
+    """Also over a change of the clock."""
+    df = pd.DataFrame({"x": np.arange(6.0), "t": pd.date_range("2023-03-24T12:00", periods=6, tz=zone)})
+    found = convert.create_samples_from_dataframe(df, ["x"], [], [], [], "d", 1, 1, 1, timestamp_col="t")
+    limits = {"train_end": "2023-03-26", "val_end": "2023-03-27T00:00:00+00:00"}
+    parts = convert.split_samples_unified(found, {"method": "timestamp", "timestamp_column": "t", **limits})
+    assert [len(part) for part in parts] == [2, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore:Could not infer format")
+def test_values_that_are_no_numbers_or_times() -> None:
+    df = pd.DataFrame({"x": [1.0, 2.0], "n": pd.array([None, 3], "Int64"), "s": ["u", "v"]})
+    make = lambda *a, **k: convert.create_samples_from_dataframe(df, ["x"], [], *a, "d", 1, 1, 1, **k)  # noqa: E731
+    assert np.isnan(make([], ["n"])[0][3]["n"])
+    with pytest.raises(ValueError, match="expected a column of numbers, got 's'"):
+        make([], ["s"])
+    with pytest.raises(ValueError, match="expected points in time in the column s"):
+        make([], [], timestamp_col="s")
+    split = {"method": "timestamp", "timestamp_column": "x", "train_end": "u", "val_end": "2023"}
+    with pytest.raises(ValueError, match="expected points in time for train_end and val_end"):
+        convert.split_samples_unified(make([], [], timestamp_col="x"), split)
+
+
+def test_groups_of_a_categorical_column() -> None:
+    """Categories that no row has are no groups."""
+    df = pd.DataFrame({"g": pd.Categorical(["b", "a"] * 2, categories=["z", "a", "b"]), "x": np.arange(4.0)})
+    found = convert.create_samples_from_dataframe(df, ["x"], ["g"], [], [], "d", 1, 1, 1)
+    assert [(history.tolist(), meta["group_id"]) for history, _, _, meta in found] == [([0.0], "b"), ([1.0], "a")]
+
+
 def samples(count: int, **metadata: list[Any]) -> list[convert.Sample]:
     one = np.zeros(1, np.float32)
     return [(one, one, {}, {"group_id": "g", "n": n, **{k: v[n] for k, v in metadata.items()}}) for n in range(count)]
@@ -191,6 +222,7 @@ def test_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     ("entries", "message"),
     [
         ({"timeseries": {}}, "expected columns in timeseries.cols, got none"),
+        ({"timeseries": {"cols": ["nothing"]}}, "expected one of the columns nothing, got shop, region"),
         ({"history_forecast_split": {"history_length": 5}}, "must be less than window_size"),
         ({"window_size": 500}, "expected windows of 500 rows without NaN, got none"),
         ({"train_val_split": {"method": "timestamp", "timestamp_column": "x"}}, "for timestamp_column, got 'x'"),
@@ -209,6 +241,10 @@ def test_missing_base_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(KeyError, match="expected the entry 'filename', got none"):
         convert.convert_parquet_to_sharded(str(tmp_path / "config.json"), str(tmp_path))
+    for text, message in (("{", "expected a JSON file"), ("[]", "expected a JSON object, got list")):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ValueError, match=rf"config\.json: {message}"):
+            convert.convert_parquet_to_sharded(str(tmp_path / "config.json"), str(tmp_path))
 
 
 def test_command(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from shardex.compat.synthefy_dataset_utils._errors import FieldNameError
 from shardex.dataset import create
 from shardex.dataset import open as open_dataset
-from shardex.errors import ArgumentError, FieldError, MissingExtraError, SchemaError
+from shardex.errors import ArgumentError, FieldError, FormatError, MissingExtraError, SchemaError
 from shardex.schema import Array, Optional
 
 if TYPE_CHECKING:
@@ -115,8 +115,9 @@ class _Groups:
 
     def __init__(self, df: pd.DataFrame, columns: list[str], others: Mapping[str, type]) -> None:
         self._df, self._columns, self._others = df, columns, others
-        one = np.zeros(len(df), np.int64)
-        self.codes: NDArray[np.int64] = df.groupby(columns, sort=False).ngroup().to_numpy() if columns else one
+        self.codes: NDArray[np.int64] = np.zeros(len(df), np.int64)
+        if columns:
+            self.codes = df.groupby(columns, sort=False, observed=True).ngroup().to_numpy()
         rows = np.flatnonzero(self.codes >= 0)
         self._first = rows[np.unique(self.codes[rows], return_index=True)[1]]
         self._metadata: dict[int, dict[str, Any]] = {}
@@ -126,9 +127,19 @@ class _Groups:
         if group not in self._metadata:
             row = int(self._first[group])
             names = "_".join(str(self._df[name].iloc[row]) for name in self._columns) if self._columns else "all"
-            values = {name: kind(self._df[name].iloc[row]) for name, kind in self._others.items()}
+            values = {name: _value(self._df[name].iloc[row], kind, name) for name, kind in self._others.items()}
             self._metadata[group] = {"group_id": names, **values}
         return self._metadata[group]
+
+
+def _value(value: Any, kind: type, column: str) -> Any:
+    """Return a value of metadata; a missing number is NaN."""
+    if kind is float and value is _pandas().NA:
+        return float("nan")
+    try:
+        return kind(value)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"expected a column of numbers, got {column!r}: {error}") from None
 
 
 def _numbers(column: Any, encode: bool) -> NDArray[np.float32]:
@@ -148,10 +159,17 @@ def _start_values(df: pd.DataFrame, timestamp_col: str | None, has_custom_split:
     if timestamp_col and timestamp_col in df.columns:
         column = df[timestamp_col]
         is_time = _pandas().api.types.is_datetime64_any_dtype(column)
-        found[_TIME] = (column if is_time else _pandas().to_datetime(column)).to_numpy()
+        found[_TIME] = (column if is_time else _times(column, f"in the column {timestamp_col}")).to_numpy()
     if has_custom_split and CUSTOM_SPLIT_COLUMN in df.columns:
         found[CUSTOM_SPLIT_COLUMN] = df[CUSTOM_SPLIT_COLUMN].to_numpy()
     return found
+
+
+def _times(given: Any, where: str, **options: Any) -> Any:
+    try:
+        return _pandas().to_datetime(given, **options)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"expected points in time {where}: {error}") from None
 
 
 def _windows(
@@ -177,7 +195,8 @@ def split_samples_unified(
     """Return the samples of train, val and test: by the column custom_split, by time, or by ratios inside of groups.
 
     By time: ``{"method": "timestamp", "timestamp_column": "day", "train_end": "2023-01-01", "val_end": "2023-06-01"}``;
-    a window belongs to train if it begins before `train_end`, to val if before `val_end`, otherwise to test. By ratios:
+    a window belongs to train if it begins before `train_end`, to val if before `val_end`, otherwise to test; times
+    without a time zone are UTC. By ratios:
     ``{"train": 0.8, "val": 0.1, "shuffle": True}``; test gets the rest.
     """
     if has_custom_split:
@@ -237,8 +256,8 @@ def _split_by_time(samples: Sequence[Sample], train_end: str, val_end: str) -> S
     for _, _, _, meta in samples:
         if _TIME not in meta:
             raise ArgumentError(f"expected {_TIME} in the metadata of each sample, got {meta}; set timestamp_column")
-    times = _pandas().to_datetime([meta[_TIME] for _, _, _, meta in samples])
-    limits = [_pandas().to_datetime(one) for one in (train_end, val_end)]
+    times = _times([meta[_TIME] for _, _, _, meta in samples], f"for {_TIME}", utc=True)
+    limits = [_times(one, "for train_end and val_end", utc=True) for one in (train_end, val_end)]
     is_train, is_val = np.asarray(times < limits[0]), np.asarray(times < limits[1])
     return _divide(samples, np.where(is_train, "train", np.where(is_val, "val", "test")).tolist())
 
@@ -284,7 +303,7 @@ def convert_parquet_to_sharded(
     base = data_base_path or os.environ.get("SYNTHEFY_DATASETS_BASE") or DEFAULT_DATASETS_BASE
     if base is None:
         raise ArgumentError("expected a base path of data: pass data_base_path, or set SYNTHEFY_DATASETS_BASE")
-    config = json.loads(Path(config_path).read_text("utf-8"))
+    config = _config(config_path)
     if "filename" not in config:
         raise FieldError(f"{config_path}: expected the entry 'filename', got {', '.join(config) or 'none'}")
     parquet = Path(base).expanduser() / config["filename"]
@@ -297,6 +316,8 @@ def convert_parquet_to_sharded(
     if not series:
         raise ArgumentError(f"{config_path}: expected columns in timeseries.cols, got none")
     df = _pandas().read_parquet(parquet)
+    if not {*series} & {*df.columns}:
+        raise ArgumentError(f"{parquet}: expected one of the columns {', '.join(series)}, got {', '.join(df.columns)}")
     time = _time_column(split, list(df.columns))
     has_split = CUSTOM_SPLIT_COLUMN in df.columns
     samples = create_samples_from_dataframe(
@@ -323,6 +344,16 @@ def convert_parquet_to_sharded(
         write_sharded_dataset(part, folder, limit, continuous)
         print(f"{folder}: {len(part)} samples")
     return train, val, test
+
+
+def _config(path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(Path(path).read_text("utf-8"))
+    except ValueError as error:
+        raise FormatError(f"{path}: expected a JSON file: {error}") from None
+    if not isinstance(found, dict):
+        raise FormatError(f"{path}: expected a JSON object, got {type(found).__name__}")
+    return found
 
 
 def _lengths(config: Mapping[str, Any]) -> tuple[int, int]:
