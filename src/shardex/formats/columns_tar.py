@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from shardex.errors import FormatError, SchemaError, StaleIndexError
 from shardex.files import Files, Index, Scan, natural_order
 from shardex.formats import tar_fields
-from shardex.formats.columns_tar_table import TABLE, field_folders, quoted, tar_path
+from shardex.formats.columns_tar_table import TABLE, field_folders, quoted, read_only, tar_path
 from shardex.formats.columns_tar_writer import OWNED, ColumnsWriter
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.record_rows import RecordRows
@@ -109,22 +108,15 @@ def create(path: str, features: Features, *, mode: str, samples_per_shard: int =
 
 @contextmanager
 def _connect(source: Source) -> Iterator[sqlite3.Connection]:
-    """Open a read-only connection; errors of SQLite are raised as FormatError.
-
-    A table without a write-ahead log is opened as immutable: SQLite would otherwise create one to read it.
-    """
+    """Open a read-only connection; errors of SQLite are raised as FormatError."""
     with source.local_file(TABLE) as path:
         if path is None:
             raise FormatError(
                 f"{source.url}: expected {TABLE} on a disk, because SQLite reads no other place; open it with a cache "
                 "folder (cache=), or copy it here first"
             )
-        log = f"{path}-wal"
-        immutable = "" if os.path.exists(log) and os.path.getsize(log) else "&immutable=1"
         try:
-            with closing(
-                sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro{immutable}", uri=True)
-            ) as connection:
+            with closing(sqlite3.connect(read_only(path), uri=True)) as connection:
                 yield connection
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise FormatError(f"{path}: expected a table of samples, SQLite reports: {error}") from error

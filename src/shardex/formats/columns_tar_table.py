@@ -171,7 +171,7 @@ def connect(root: str, *, create: bool = False) -> SyncingConnection:
         raise NotFoundError(errno.ENOENT, "expected a folder with this table, unable to open database file", path)
     with table_errors(root):
         return sqlite3.connect(
-            f"file:{quote(os.fsencode(path))}?{_mode(root, path, create)}",
+            _uri(root, path, create),
             uri=True,
             timeout=_TIMEOUT,
             isolation_level="IMMEDIATE",
@@ -180,13 +180,20 @@ def connect(root: str, *, create: bool = False) -> SyncingConnection:
         )
 
 
-def _mode(root: str, path: str, create: bool) -> str:
-    if create:
-        return "mode=rwc"
-    if os.access(root, os.W_OK) and os.access(path, os.W_OK):
-        return "mode=rw"
-    log = f"{path}-wal"  # SQLite would create one to read the table, unless it may take it as immutable
-    return "mode=ro" if os.path.exists(log) and os.path.getsize(log) else "mode=ro&immutable=1"
+def _uri(root: str, path: str, create: bool) -> str:
+    if not create and not (os.access(root, os.W_OK) and os.access(path, os.W_OK)):
+        return read_only(path)
+    return f"file:{quote(os.fsencode(path))}?mode={'rwc' if create else 'rw'}"
+
+
+def read_only(path: str) -> str:
+    """Return the URI with which SQLite reads a table and changes nothing.
+
+    A table without a write-ahead log is opened as immutable: SQLite would otherwise create one to read it.
+    """
+    log = f"{path}-wal"
+    immutable = "" if os.path.exists(log) and os.path.getsize(log) else "&immutable=1"
+    return f"file:{quote(os.fsencode(path))}?mode=ro{immutable}"
 
 
 # -- forks --------------------------------------------------------------------------------------------------------
