@@ -99,15 +99,18 @@ def test_split_by_time_with_a_time_zone(zone: str) -> None:
 @pytest.mark.filterwarnings("ignore:Could not infer format")
 def test_values_that_are_no_numbers_or_times() -> None:
     df = pd.DataFrame({"x": [1.0, 2.0], "n": pd.array([None, 3], "Int64"), "s": ["u", "v"]})
-    make = lambda *a, **k: convert.create_samples_from_dataframe(df, ["x"], [], *a, "d", 1, 1, 1, **k)  # noqa: E731
-    assert np.isnan(make([], ["n"])[0][3]["n"])
+
+    def make(numbers: list[str], time: str | None = None) -> list[convert.Sample]:
+        return convert.create_samples_from_dataframe(df, ["x"], [], [], numbers, "d", 1, 1, 1, timestamp_col=time)
+
+    assert np.isnan(make(["n"])[0][3]["n"])
     with pytest.raises(ValueError, match="expected a column of numbers, got 's'"):
-        make([], ["s"])
+        make(["s"])
     with pytest.raises(ValueError, match="expected points in time in the column s"):
-        make([], [], timestamp_col="s")
+        make([], "s")
     split = {"method": "timestamp", "timestamp_column": "x", "train_end": "u", "val_end": "2023"}
     with pytest.raises(ValueError, match="expected points in time for train_end and val_end"):
-        convert.split_samples_unified(make([], [], timestamp_col="x"), split)
+        convert.split_samples_unified(make([], "x"), split)
 
 
 def test_groups_of_a_categorical_column() -> None:

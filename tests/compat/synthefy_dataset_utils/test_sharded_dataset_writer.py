@@ -169,6 +169,17 @@ def test_field_names(root: Path) -> None:
     assert sx.open(root)[0]["_hidden"].tolist() == [1]
 
 
+def test_generators_are_taken(root: Path) -> None:
+    """The original iterates over what it gets."""
+    with ShardedDatasetWriter(root) as writer:
+        writer.add_field("x")
+        writer.register_samples(iter("ab"), ({"n": n} for n in range(2)))
+        writer.write_shard("x", np.int64(0), iter("ab"), ([n] for n in range(2)))
+    with ShardedDatasetReader(root) as reader:
+        found = reader.get_many((name for name in "ab"), (field for field in ["x"]))
+    assert [(arrays["x"].tolist(), meta) for arrays, meta in found] == [([0], {"n": 0}), ([1], {"n": 1})]
+
+
 def test_write_shard_keeps_the_other_samples_of_a_shard(root: Path) -> None:
     """The original truncates the tar and leaves rows that point to nothing."""
     writer = ShardedDatasetWriter(str(root))

@@ -8,7 +8,7 @@ import json
 import os
 import sqlite3
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -123,17 +123,18 @@ class ShardedDatasetReader:
 
     # -- samples --------------------------------------------------------------------------------------------------
 
-    def get_sample(self, sample_id: str, fields: Sequence[str] | None = None) -> Sample:
+    def get_sample(self, sample_id: str, fields: Iterable[str] | None = None) -> Sample:
         """Return the arrays of a sample, of all fields or of some, and its metadata; arrays it lacks are left out."""
         return self.get_many([sample_id], fields)[0]
 
-    def get_many(self, sample_ids: Sequence[str], fields: Sequence[str] | None = None) -> list[Sample]:
+    def get_many(self, sample_ids: Iterable[str], fields: Iterable[str] | None = None) -> list[Sample]:
         """Return arrays and metadata of several samples."""
         if isinstance(fields, str):
             raise ArgumentError(f"expected a list of fields, got the text {fields!r}")
+        names = list(sample_ids)
         with errors_of_original():
-            found = self._lookup().samples(sample_ids, fields)
-            return [self._decode(name, one) for name, one in zip(sample_ids, found, strict=True)]
+            found = self._lookup().samples(names, None if fields is None else list(fields))
+            return [self._decode(name, one) for name, one in zip(names, found, strict=True)]
 
     def _decode(self, name: str, stored: StoredSample) -> Sample:
         try:

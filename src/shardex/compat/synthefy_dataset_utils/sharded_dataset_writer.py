@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import operator
 import os
 import sqlite3
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, SupportsIndex
 
 import numpy as np
 
@@ -103,13 +104,13 @@ class ShardedDatasetWriter:
 
     # -- samples --------------------------------------------------------------------------------------------------
 
-    def register_samples(self, sample_ids: Sequence[str], metadata: Sequence[Any] | None = None) -> None:
+    def register_samples(self, sample_ids: Iterable[str], metadata: Iterable[Any] | None = None) -> None:
         """Add samples without arrays; those that are there already stay as they are."""
-        if metadata and len(metadata) != len(sample_ids):
-            raise ArgumentError(f"expected metadata for {len(sample_ids)} samples, got {len(metadata)}")
+        names, texts = [_id(one) for one in sample_ids], [metadata_json(one) for one in metadata or ()]
+        if texts and len(texts) != len(names):
+            raise ArgumentError(f"expected metadata for {len(names)} samples, got {len(texts)}")
         with errors_of_original():
-            texts = [metadata_json(one) for one in metadata] if metadata else None
-            self._session.register([_id(one) for one in sample_ids], texts)
+            self._session.register(names, texts or None)
 
     def add_sample(self, arrays: Mapping[str, Any], sample_id: str | None = None, metadata: Any = None) -> str:
         """Add a sample and return its id; without one it gets the next number. All its arrays are written, or none.
@@ -143,8 +144,11 @@ class ShardedDatasetWriter:
 
     # -- whole shards ---------------------------------------------------------------------------------------------
 
-    def write_shard(self, field_name: str, shard_id: int, samples: Sequence[str], arrays: Sequence[Any]) -> None:
+    def write_shard(
+        self, field_name: str, shard_id: SupportsIndex, samples: Iterable[str], arrays: Iterable[Any]
+    ) -> None:
         """Write a shard of one field with the arrays of these samples; samples that are not registered are added."""
+        samples, arrays = list(samples), list(arrays)
         if len(samples) != len(arrays):
             raise ArgumentError(f"expected an array for each of {len(samples)} samples, got {len(arrays)} arrays")
         handle = self.open_shard(field_name, shard_id)
@@ -152,10 +156,10 @@ class ShardedDatasetWriter:
             handle.add_sample(name, array)
         handle.close()
 
-    def open_shard(self, field_name: str, shard_id: int) -> ShardHandle:
+    def open_shard(self, field_name: str, shard_id: SupportsIndex) -> ShardHandle:
         """Return a context manager whose `add_sample` adds arrays to a shard of one field."""
         with errors_of_original():
-            return ShardHandle(self._session.new_shard(field_name, shard_id), self)
+            return ShardHandle(self._session.new_shard(field_name, operator.index(shard_id)), self)
 
     # -- end ------------------------------------------------------------------------------------------------------
 
