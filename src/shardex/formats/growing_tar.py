@@ -232,7 +232,9 @@ class TarMembers:
         if (found.st_dev, found.st_ino) != self._file or found.st_size < self._end:
             self._begin_again()
             self._file = found.st_dev, found.st_ino
-        if any(os.pread(descriptor, BLOCK, self._end)):  # size and time may be the same after a member was added
+        if os.pread(descriptor, BLOCK, self._end).strip(
+            b"\0"
+        ):  # size and time may be the same after a member was added
             self._scan(descriptor)
         data = self._find(descriptor, name)
         if data is None:  # the file was written anew
