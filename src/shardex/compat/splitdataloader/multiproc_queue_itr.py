@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
+import numpy as np
+
 from shardex.compat.splitdataloader.exceptions import NotStartedError
 from shardex.loader import prefetch
 from shardex.workers import PrefetchedValues
@@ -18,8 +20,12 @@ _UNLIMITED = 256
 class MpQItr(Generic[T]):
     """An iterable of the values of ``itr_func(*args, **kwargs)``, which runs in another process ahead of the loop.
 
-    Every loop starts the function anew. An error of the function, or the end of its process by a signal, is raised in
-    the loop after the values before it. The process ends with the loop, also by ``break``, and with this object.
+    Every loop starts the function anew, in a fresh interpreter. Function and arguments must be of a kind that can be
+    pickled (lambdas and closures are), and variables of imported modules have their first values there: pass what the
+    function needs as arguments. The random numbers of NumPy continue those of this process.
+
+    An error of the function, or the end of its process by a signal, is raised in the loop after the values before it.
+    The process ends with the loop, also by ``break``, and with this object.
 
     >>> batches = MpQItr[int](range, 3)
     >>> list(batches), list(batches)
@@ -37,7 +43,8 @@ class MpQItr(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         self.close()
         depth = self.qsize if self.qsize > 0 else _UNLIMITED
-        self._values = iter(prefetch(partial(self.itr_func, *self.args, **self.kwargs), depth=depth))
+        function = partial(self.itr_func, *self.args, **self.kwargs)
+        self._values = iter(prefetch(_continued, np.random.get_state(), function, depth=depth))
         # A class of a user may change the values in `__next__`.
         return _Loop(self._values) if type(self).__next__ is MpQItr.__next__ else self
 
@@ -57,6 +64,12 @@ class MpQItr(Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _continued(state: Any, function: Callable[[], Iterable[T]]) -> Iterable[T]:
+    """Return what a function returns; NumPy has the state that it would have in a forked process."""
+    np.random.set_state(state)
+    return function()
 
 
 class _Loop(Iterator[T]):
