@@ -129,6 +129,8 @@ def test_torch_loads_lines_in_workers(lines: JsonlDataset, method: str | None) -
         assert batch["n"].tolist() == [one["n"] for one in batch]
         assert batch.keys() == ["text", "n"] and "text" in batch and batch[0] in batch
         assert [name for name, _ in batch.items()] == ["text", "n"] and len(list(batch.values())) == 2
+        batch["size"] = [len(text) for text in batch["text"]]
+        assert batch.get("size") == batch["size"] and batch.get("other", 5) == 5 and batch.keys()[-1] == "size"
         seen += batch
     assert sorted(one["n"] for one in seen) == list(range(ROWS))
 

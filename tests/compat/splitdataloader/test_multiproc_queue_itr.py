@@ -108,13 +108,11 @@ def test_error_of_the_generator_is_raised_after_its_values() -> None:
 
 
 def test_killed_process_raises(tmp_path: Path) -> None:
-    found: list[int] = []
+    loop = iter(MpQItr[int](dies, 2, str(tmp_path / "received")))
+    assert [next(loop), next(loop)] == [0, 1]
+    (tmp_path / "received").touch()
     with pytest.raises(WorkerError, match="killed by signal 9"):
-        for value in MpQItr[int](dies, 2, str(tmp_path / "received")):
-            found.append(value)
-            if len(found) == 2:
-                (tmp_path / "received").touch()
-    assert found == [0, 1]
+        next(loop)
 
 
 def test_break_ends_the_process() -> None:

@@ -7,7 +7,7 @@ batch as a list of samples, code that was written for torch takes ``batch["text"
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 
@@ -16,21 +16,37 @@ class JsonSample(dict[str, Any]):
 
 
 class JsonBatch(list[Any]):
-    """Samples of a batch; a name gives the column that the default `collate_fn` makes of this key."""
+    """Samples of a batch; a name gives the column that the default `collate_fn` makes of this key, or a column set."""
+
+    def __init__(self, samples: Iterable[Any] = ()) -> None:
+        super().__init__(samples)
+        self._set: dict[str, Any] = {}
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
             return super().__getitem__(key)
+        if key in self._set:
+            return self._set[key]
         from torch.utils.data import default_collate
 
         return default_collate([sample[key] for sample in self])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(key, str):
+            self._set[key] = value
+        else:
+            super().__setitem__(key, value)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a column, or the default if the first sample has no such key."""
+        return self[key] if key in self else default
 
     def __contains__(self, key: object) -> bool:
         return key in self.keys() if isinstance(key, str) else super().__contains__(key)
 
     def keys(self) -> list[str]:
-        """Return the keys of the first sample."""
-        return list(super().__getitem__(0)) if len(self) else []
+        """Return the keys of the first sample, and those of columns that were set."""
+        return list(dict.fromkeys([*(super().__getitem__(0) if len(self) else ()), *self._set]))
 
     def values(self) -> Iterator[Any]:
         """Yield the columns."""
