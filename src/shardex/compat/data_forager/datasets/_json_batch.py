@@ -39,7 +39,9 @@ class JsonBatch(list[Any]):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a column, or the default if the first sample has no such key."""
-        return self[key] if key in self else default
+        if key not in self:
+            return default
+        return self[key]
 
     def __contains__(self, key: object) -> bool:
         return key in self.keys() if isinstance(key, str) else super().__contains__(key)
