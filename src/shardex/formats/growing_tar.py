@@ -232,9 +232,8 @@ class TarMembers:
         if (found.st_dev, found.st_ino) != self._file or found.st_size < self._end:
             self._begin_again()
             self._file = found.st_dev, found.st_ino
-        if os.pread(descriptor, BLOCK, self._end).strip(
-            b"\0"
-        ):  # size and time may be the same after a member was added
+        # Size and time of the file may be the same after a member was added, so its end is read.
+        if os.pread(descriptor, BLOCK, self._end).strip(b"\0"):
             self._scan(descriptor)
         data = self._find(descriptor, name)
         if data is None:  # the file was written anew
