@@ -11,7 +11,7 @@ from hypothesis import settings
 pytest_plugins = ["tests.servers", "tests.ray"]
 
 # The Makefile selects this profile: the same examples in every run, and fewer than the default of 100.
-settings.register_profile("ci", settings.get_profile("ci"), max_examples=40)
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=25)
 
 # Hundreds of tests start Python processes. Without bytecode files each of these would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -254,7 +254,7 @@ def test_reads_through_a_cache_smaller_than_the_data(
     ds = sx.open(fake_remote_url(folder), cache_limit=limit, access=access, **options)
 
     def work(seed: int) -> None:
-        for rows in np.random.default_rng(seed).integers(0, COUNT, (15, 2)):
+        for rows in np.random.default_rng(seed).integers(0, COUNT, (8, 2)):
             assert list(ds.__getitems__(rows.tolist())) == [expected[k] for k in rows]
             assert ds[int(rows[0])] == expected[rows[0]]
 
