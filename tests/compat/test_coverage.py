@@ -59,6 +59,12 @@ def test_command_prints_one_system_in_columns() -> None:
     assert [(line[:column].strip(), line[column:]) for line in rest] == [(one.name, one.served_by) for one in names]
 
 
+def test_command_ends_quietly_if_nobody_reads_on() -> None:
+    command = f"{sys.executable} -m shardex.compat | head -1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
 def test_command_names_the_systems_that_it_knows() -> None:
     done = printed("atdata", "data-forager")
     assert (done.returncode, done.stdout) == (2, "")

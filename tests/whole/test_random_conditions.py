@@ -360,7 +360,7 @@ def test_null_is_what_python_reads_as_none(ds: sx.Dataset, field: str) -> None:
     check(ds, is_null(field, FIELDS[field], inverted=False))
 
 
-@examples(short=30, long=200)
+@examples(short=20, long=200)
 @given(condition=conditions, repeated=conditions)
 def test_the_same_samples_as_a_python_filter(ds: sx.Dataset, condition: Condition, repeated: Condition) -> None:
     """Over the whole and views; then again over the result of a shuffled one."""

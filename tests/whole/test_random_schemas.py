@@ -168,7 +168,7 @@ def write(folder: Path, samples: Samples, schema: Features | None, format: str) 
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@examples(short=12, long=200)
+@examples(short=8, long=200)
 @given(given_data=data(), chosen=routes())
 def test_a_random_schema(format: str, given_data: Data, chosen: dict[str, Route]) -> None:
     schema, samples = given_data
@@ -179,7 +179,7 @@ def test_a_random_schema(format: str, given_data: Data, chosen: dict[str, Route]
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@examples(short=12, long=200)
+@examples(short=8, long=200)
 @given(samples=records(), chosen=routes())
 def test_samples_without_a_schema(format: str, samples: Samples, chosen: dict[str, Route]) -> None:
     names = list(dict.fromkeys(name for sample in samples for name in sample))
@@ -191,7 +191,7 @@ def test_samples_without_a_schema(format: str, samples: Samples, chosen: dict[st
             check(ds.select(*names), samples, Path(folder), chosen, lists=True)
 
 
-@examples(short=25, long=300)
+@examples(short=16, long=300)
 @given(samples=records(), late=records(), chosen=routes(), many=st.booleans())
 def test_uneven_lines_of_json(samples: Samples, late: Samples, chosen: dict[str, Route], many: bool) -> None:
     """Lines that other tools wrote: keys may come late, and a key may have values of several kinds."""
@@ -229,7 +229,7 @@ padded_schemas = st.lists(padded_kinds | st.builds(Optional, padded_kinds), min_
 
 
 @pytest.mark.parametrize("to", ["numpy", "torch"])
-@examples(short=15, long=300)
+@examples(short=10, long=300)
 @given(given_data=data(padded_schemas), format=st.sampled_from([*FORMATS]))
 def test_padded_batches(to: Any, given_data: Data, format: str) -> None:
     """The values under the mask are those of the samples, and the form of a column is the same in all batches."""
