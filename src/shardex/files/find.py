@@ -60,7 +60,7 @@ class Files:
     packed: Files | None = None
     """The files as they are stored, if some of them are compressed."""
     manifests: tuple[str, ...] | None = None
-    """Paths of what is in the folder of manifests that a native dataset has; None if nobody has looked."""
+    """Paths of the manifests of a native dataset, empty for other files; None if the folder was not listed."""
 
     @cached_property
     def paths(self) -> tuple[str, ...]:

@@ -408,9 +408,11 @@ def _related_scans(files: Files, scanner: Scanner, stats: dict[str, Stat]) -> di
     """Return the scans of unchanged files in indexes that were made for other paths to them."""
     scans: dict[str, Scan] = {}
     for index in load_related_sidecars(files, scanner.name, Index):
-        if index.scanner == scanner.name and index.root == _root(files) and len(scans) < len(stats):
+        if index.scanner == scanner.name and index.root == _root(files):
             with suppress(ChecksumError):
                 scans = index.unchanged_scans(files, stats) | scans
+        if len(scans) == len(stats):
+            break
     return scans
 
 

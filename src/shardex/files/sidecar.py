@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Decoded = TypeVar("Decoded")
 
 _MOST_RELATED = 16
-"""So many sidecars of other paths are looked at."""
+"""Largest number of sidecars of other paths that are read."""
 
 
 def load_sidecars(files: Files, kind: str, decode: Callable[[memoryview, str], Decoded], remedy: str) -> list[Decoded]:

@@ -1,6 +1,6 @@
 """`ColumnsLookup`: samples of a `columns_tar` folder by id, as its table names them at this moment.
 
-`columns_tar.open` reads a folder that nobody changes, by rows, from a saved index. This reads a folder that may grow
+`columns_tar.open` reads a folder that does not change, by rows, from a saved index. This reads a folder that may grow
 meanwhile: each call asks the table, and the headers of a tar are read when it is first needed, later only those that
 were added. The number of open files and the memory for offsets are limited.
 """
@@ -140,7 +140,7 @@ class ColumnsLookup:
             return self._connection().execute(query, parameters).fetchall()
 
     def before_fork(self) -> None:
-        """Close the connection, because SQLite must not be forked with one, unless somebody else uses it."""
+        """Close the connection, because SQLite must not be forked with one, unless the caller has got it as `table`."""
         self.lock.acquire()
         if not self._lent and not self._closed and self._process == os.getpid():
             self._table.close()

@@ -146,7 +146,7 @@ class ColumnsSession:
             self._version = version
 
     def _commit_others(self) -> None:
-        """Commit other sessions of this process in the same folder, which nobody may use any more, so as not to wait.
+        """Commit other sessions of this process in the same folder: they may be unused, and hold the lock.
 
         One that another thread uses right now is left alone: it commits soon.
         """

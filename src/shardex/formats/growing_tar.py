@@ -2,8 +2,8 @@
 
 The file is extended with zeros before a member is written over them, so whenever the process is killed, the tar ends
 with the blocks of zeros that it must end with. A member is first written as one with the name `UNFINISHED`; its own
-first block follows when the rest is there. So nobody sees a member without all of its bytes. `TarMembers` finds members
-of such a tar by name while it grows.
+first block follows when the rest is there. So readers never see a member without all of its bytes. `TarMembers` finds
+members of such a tar by name while it grows.
 """
 
 from __future__ import annotations

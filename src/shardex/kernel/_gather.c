@@ -213,7 +213,7 @@ static struct {
     pthread_cond_t wake, done;
     part_function part;
     const void *what;
-    int64_t next, n, step;         /* the first item that nobody has taken; how many there are; how many are taken at once */
+    int64_t next, n, step;         /* the first item that is not taken; how many there are; how many are taken at once */
     int seats, working, started;   /* how many threads may join; how many have; how many exist */
 } pool = {.owner = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 

@@ -62,7 +62,7 @@ class StorageBackend(Protocol):
 
 
 class BackendRows(AbstractRows):
-    """Rows of shardex over a backend that somebody else has written."""
+    """Rows of shardex over a `StorageBackend` that is not one of this package."""
 
     def __init__(self, backend: StorageBackend) -> None:
         self.backend = backend

@@ -248,7 +248,7 @@ def _with_dot(extension: str) -> str:
 
 
 def _linked(path: Path, folder: Path, extension: str) -> Path | None:
-    """Link a video that is in another cache, where nobody changes it, if its name is its digest."""
+    """Link a video of another cache, whose files never change, if its name is its digest."""
     name = path.stem
     if path.parts[-3:-1] != ASSETS or not re.fullmatch("[0-9a-f]{64}", name) or _file_digest(path) != name:
         return None
