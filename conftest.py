@@ -1,8 +1,10 @@
 """Settings for all tests and doctests."""
 
+import importlib
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,21 @@ settings.register_profile("ci", settings.get_profile("ci"), max_examples=25)
 
 # Hundreds of tests start Python processes. Without bytecode files each of these would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Share the compilation of test modules among the processes of pytest-xdist.
+
+    All of them import all modules in the same order, so after a change or in a new clone each would rewrite the asserts
+    of all. Now each begins with a share, and finds the bytecode of the others' shares when it collects.
+    """
+    number = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if not number or session.config.args != session.config.getini("testpaths"):
+        return
+    modules = sorted(Path(session.config.rootpath, "tests").rglob("test_*.py"))
+    for path in modules[int(number) :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])]:
+        with suppress(Exception, pytest.skip.Exception):  # collecting the module reports it
+            importlib.import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
 @pytest.fixture(autouse=True)

@@ -172,10 +172,11 @@ def test_begin_and_end_as_id_text_or_own(kind: str) -> None:
     assert special_id(adapter, None, "eos") is None
     assert special_id(adapter, 5, "eos") == 5
     assert special_id(adapter, np.int64(5), "eos") == 5
-    text = adapter.token_text(40)
+    some = 21  # versions of sentencepiece learn different numbers of tokens from the same text, 38 at least
+    text = adapter.token_text(some)
     assert text is not None
-    assert adapter.token_id(text) == 40
-    assert special_id(adapter, text, "eos") == 40
+    assert adapter.token_id(text) == some
+    assert special_id(adapter, text, "eos") == some
     if adapter.eos is not None:
         assert special_id(adapter, True, "eos") == adapter.eos
     else:

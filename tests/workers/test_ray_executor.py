@@ -209,16 +209,19 @@ def hang(folder: Path) -> None:
 
 
 def test_close_ends_tasks_that_hang(ray_cluster: Any, tmp_path: Path) -> None:
+    """The CPUs of tasks that hang are free after `close`; Ray may keep their processes for other tasks."""
     executor = RayExecutor(hang)
     for _ in range(4):
         executor.submit(tmp_path)
     assert becomes_true(lambda: len(list(tmp_path.iterdir())) == 2)
-    workers = [psutil.Process(int(file.name)) for file in tmp_path.iterdir()]
     executor.close()
     executor.close()
     with pytest.raises(ClosedError):
         executor.submit(tmp_path)
-    wait_until_ended(workers)
+    one, other = tmp_path / "one", tmp_path / "other"
+    with RayExecutor(call) as later:  # two tasks that wait for each other need both CPUs
+        tickets = [later.submit(partial(wait_for, one, other)), later.submit(partial(wait_for, other, one))]
+        assert [later.result(ticket) for ticket in tickets] == [None, None]
 
 
 def test_connection_of_the_caller_is_left(ray_cluster: Any) -> None:
