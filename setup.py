@@ -22,8 +22,8 @@ if sanitize:
 
 kernels = [
     Extension(
-        f"shardex.{room}.{name}",
-        [f"src/shardex/{room}/{name}.c"],
+        f"shardex.{room}.{files[0]}",
+        [f"src/shardex/{room}/{file}.c" for file in files],
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if limited else [],
         extra_compile_args=flags,
         extra_link_args=flags,
@@ -31,7 +31,12 @@ kernels = [
         py_limited_api=limited,
         optional=not sanitize,  # a sanitizer run without the kernel would prove nothing
     )
-    for room, name in [("kernel", "_gather"), ("media", "_resize")]
+    for room, files in [
+        ("kernel", ["_gather", "_checksum"]),
+        ("kernel", ["_collect"]),
+        ("kernel", ["_write_behind"]),
+        ("media", ["_resize"]),
+    ]
 ]
 
 setup(ext_modules=kernels, options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited else {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,28 @@ def evict(path: Path) -> None:
     """Remove a file from the page cache; skip the test on a file system that cannot."""
     if not os.path.exists("/proc/self/maps"):
         pytest.skip("needs Linux")
-    _unmap(path)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    _drop(path)
     if resident_pages(path).any():
         pytest.skip(f"{path} stays in memory")
 
 
-def become_resident(path: Path, pages: list[int]) -> bool:
-    """Return True as soon as these pages are in memory, False if they are not after a minute."""
-    return becomes_true(lambda: bool(resident_pages(path)[pages].all()))
+def _drop(path: Path) -> None:
+    _unmap(path)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def become_resident(path: Path, pages: list[int], announce: Callable[[], object]) -> bool:
+    """Announce a read of a file; return True as soon as these pages are in memory, False if a minute is not enough.
+
+    A system that is short of memory leaves announced pages out, the last ones of a range too: the read is announced
+    again from time to time, after the file was removed from the page cache.
+    """
+
+    def announced() -> bool:
+        _drop(path)
+        announce()
+        return becomes_true(lambda: bool(resident_pages(path)[pages].all()), limit=2)
+
+    return becomes_true(announced)

@@ -16,84 +16,6 @@ know:
 import importlib as _importlib
 import typing as _typing
 
-from shardex.dataset import (
-    Dataset,
-    DatasetDict,
-    Writer,
-    concat,
-    create,
-    from_arrow,
-    from_huggingface,
-    index,
-    join,
-    load_dataset,
-    mix,
-    open,
-    temperature,
-    write,
-)
-from shardex.errors import ShardexError
-from shardex.kernel import Columns, Masked, Ragged
-from shardex.loader import Loader, prefetch
-from shardex.media import (
-    CenterCrop,
-    Flip,
-    Pad,
-    RandomCrop,
-    RandomResizedCrop,
-    Resize,
-    audio_info,
-    decode_audio,
-    decode_frames,
-    video_info,
-)
-from shardex.rows import Rows
-from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
-from shardex.schema import (
-    Array,
-    Array2D,
-    Array3D,
-    Array4D,
-    Audio,
-    Bytes,
-    ClassLabel,
-    Date,
-    Decimal,
-    Duration,
-    Features,
-    Image,
-    Json,
-    Map,
-    Null,
-    Optional,
-    Sequence,
-    Struct,
-    Text,
-    Time,
-    Timestamp,
-    Value,
-    Video,
-)
-from shardex.sources import storage
-from shardex.store import (
-    Edit,
-    Lost,
-    Problem,
-    Recovered,
-    Version,
-    adopt,
-    cache,
-    clean,
-    compact,
-    edit,
-    history,
-    leftovers,
-    recover,
-    restore,
-    verify,
-)
-from shardex.text import tokenize
-
 __version__ = "0.1.0"
 
 __all__ = [
@@ -104,6 +26,7 @@ __all__ = [
     "Audio",
     "Batch",
     "Bytes",
+    "Cast",
     "CenterCrop",
     "ClassLabel",
     "Columns",
@@ -179,12 +102,112 @@ __all__ = [
 
 if _typing.TYPE_CHECKING:
     from shardex import ray as ray
+    from shardex.dataset import (
+        Dataset,
+        DatasetDict,
+        Writer,
+        concat,
+        create,
+        from_arrow,
+        from_huggingface,
+        index,
+        join,
+        load_dataset,
+        mix,
+        open,
+        temperature,
+        write,
+    )
+    from shardex.errors import ShardexError
+    from shardex.kernel import Columns, Masked, Ragged
+    from shardex.loader import Cast, Loader, prefetch
+    from shardex.media import (
+        CenterCrop,
+        Flip,
+        Pad,
+        RandomCrop,
+        RandomResizedCrop,
+        Resize,
+        audio_info,
+        decode_audio,
+        decode_frames,
+        video_info,
+    )
+    from shardex.rows import Rows
+    from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
+    from shardex.schema import (
+        Array,
+        Array2D,
+        Array3D,
+        Array4D,
+        Audio,
+        Bytes,
+        ClassLabel,
+        Date,
+        Decimal,
+        Duration,
+        Features,
+        Image,
+        Json,
+        Map,
+        Null,
+        Optional,
+        Sequence,
+        Struct,
+        Text,
+        Time,
+        Timestamp,
+        Value,
+        Video,
+    )
+    from shardex.sources import storage
+    from shardex.store import (
+        Edit,
+        Lost,
+        Problem,
+        Recovered,
+        Version,
+        adopt,
+        cache,
+        clean,
+        compact,
+        edit,
+        history,
+        leftovers,
+        recover,
+        restore,
+        verify,
+    )
+    from shardex.text import tokenize
 else:
+    _LATER = {
+        "dataset": "Dataset DatasetDict Writer concat create from_arrow from_huggingface index join load_dataset "
+        "mix open temperature write",
+        "errors": "ShardexError",
+        "kernel": "Columns Masked Ragged",
+        "loader": "Cast Loader prefetch",
+        "media": "CenterCrop Flip Pad RandomCrop RandomResizedCrop Resize audio_info decode_audio decode_frames "
+        "video_info",
+        "rows": "Rows",
+        "samples": "Batch DictSample Lens PackableSample lens packable",
+        "schema": "Array Array2D Array3D Array4D Audio Bytes ClassLabel Date Decimal Duration Features Image Json "
+        "Map Null Optional Sequence Struct Text Time Timestamp Value Video",
+        "sources": "storage",
+        "store": "Edit Lost Problem Recovered Version adopt cache clean compact edit history leftovers recover "
+        "restore verify",
+        "text": "tokenize",
+    }
+    _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
+    _ROOMS = {*_LATER, "arrow", "display", "files", "formats", "jobs", "order", "progress", "ray", "workers"}
 
     def __getattr__(name: str) -> _typing.Any:
-        """Import the parts that need a large package when they are first used."""
-        if name == "ray":
-            return _importlib.import_module("shardex.ray")
+        """Import the module of a public name, or a room, when it is first used: no program needs all of them."""
+        if name in _MODULE_OF:
+            value = getattr(_importlib.import_module(f"shardex.{_MODULE_OF[name]}"), name)
+            globals()[name] = value
+            return value
+        if name in _ROOMS:
+            return _importlib.import_module(f"shardex.{name}")
         raise AttributeError(f"module 'shardex' has no attribute {name!r}")
 
 

@@ -11,41 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardex.arrow import arrow_type
+from shardex.arrow.chunks import Chunks
 from shardex.arrow.encode import encoder_of
-from shardex.arrow.field_readers import Chunks, FieldReader, reader_of
-from shardex.errors import FormatError, RangeError
-from shardex.kernel import Ragged, values_of
-from shardex.samples import DictSample
+from shardex.arrow.field_readers import reader_of
+from shardex.errors import FormatError
 from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
+from tests.arrow.readers import check, read_one_by_one, reader_over
 from tests.strategies import features, values
-
-
-def reader_over(chunks: list[pa.Array], feature: Feature, opened: list[int] | None = None) -> FieldReader:
-    """Return a reader over arrays, one per chunk, which are attached when they are opened."""
-    starts = np.cumsum([0, *map(len, chunks)])
-
-    def open_chunk(number: int) -> None:
-        if opened is not None:
-            opened.append(number)
-        field.attach(number, chunks[number])
-
-    field = reader_of("x", feature, chunks[0].type, Chunks(starts, open_chunk, "chunk {}".format))
-    return field
-
-
-def read_one_by_one(field: FieldReader, chunks: list[pa.Array]) -> list[Any]:
-    for number, array in enumerate(chunks):
-        field.attach(number, array)
-    getters = [field.getter(number) for number in range(len(chunks))]
-    return [get(row) for get, array in zip(getters, chunks, strict=True) for row in range(len(array))]
-
-
-def check(chunks: list[pa.Array], feature: Feature, expected: list[Any]) -> None:
-    rows = np.random.default_rng(0).permutation(len(expected))
-    found = values_of(reader_over(chunks, feature).read(rows))
-    assert DictSample(v=found) == {"v": [expected[row] for row in rows]}
-    assert DictSample(v=read_one_by_one(reader_over(chunks, feature), chunks)) == {"v": expected}
-    assert len(reader_over(chunks, feature).read(rows[:0])) == 0
 
 
 @settings(deadline=None)
@@ -68,16 +40,16 @@ def test_encoded_values_are_read(drawn: tuple[Feature, list[list[Any]]]) -> None
         (Value("int8"), "_FixedWidthReader"),
         (Value("bool"), "_BoolReader"),
         (ClassLabel(("a",)), "_FixedWidthReader"),
-        (Text(), "_BytesReader"),
-        (Json(), "_BytesReader"),
-        (Bytes(), "_BytesReader"),
-        (Array(), "_BytesReader"),
+        (Text(), "BytesReader"),
+        (Json(), "BytesReader"),
+        (Bytes(), "BytesReader"),
+        (Array(), "BytesReader"),
         (Array("int8", (2,)), "_FixedWidthReader"),
         (Array("int8", ()), "FieldReader"),
-        (Array("int8", (None, 2)), "_RaggedReader"),
-        (Array("int8", (None, None)), "_ShapedReader"),
-        (Array("int8"), "FieldReader"),
-        (Sequence(Text()), "FieldReader"),
+        (Array("int8", (None, 2)), "RaggedReader"),
+        (Array("int8", (None, None)), "ShapedReader"),
+        (Array("int8"), "FreeShapeReader"),
+        (Sequence(Text()), "_SequenceReader"),
         (Struct(Features.of({"a": int})), "FieldReader"),
         (Optional(Text()), "_OptionalReader"),
     ],
@@ -86,25 +58,6 @@ def test_each_feature_has_its_reader(feature: Feature, kind: str) -> None:
     assert (
         type(reader_of("x", feature, arrow_type(feature), Chunks(np.zeros(1, np.int64), print, str))).__name__ == kind
     )
-
-
-def test_arrays_of_any_shape_are_ragged() -> None:
-    feature = Array("uint8", (None, None, 3))
-    images = [np.full((k, 2, 3), k, np.uint8) for k in range(4)]
-    encoder = encoder_of(feature)
-    for image in images:
-        encoder.append(image)
-    column = reader_over([encoder.finish()], feature).read(np.array([3, 1]))
-    assert isinstance(column, Ragged)
-    assert column.pad().shape == (2, 3, 2, 3)
-    assert DictSample(v=column.to_list()) == {"v": [images[3], images[1]]}
-
-
-def test_only_the_chunks_of_the_rows_are_opened() -> None:
-    opened: list[int] = []
-    chunks = [pa.array([k]) for k in range(10)]
-    column = reader_over(chunks, Value("int64"), opened).read(np.array([7, 2, 7]))
-    assert (values_of(column), sorted(opened)) == ([7, 2, 7], [2, 7])
 
 
 def padded(array: pa.Array) -> pa.Array:
@@ -134,13 +87,6 @@ def test_buffers_longer_than_their_values(array: pa.Array, feature: Feature, exp
     check([padded(array), padded(array)], feature, [*expected, *expected])
 
 
-def test_offsets_of_32_bits() -> None:
-    check([pa.array([b"a", b"bc"], pa.binary())], Bytes(), [b"a", b"bc"])
-    check([pa.array(["a", "bc"], pa.string())], Text(), ["a", "bc"])
-    pairs = [np.array([[1, 2]], np.int8), np.zeros((0, 2), np.int8)]
-    check([pa.array([[1, 2], []], pa.list_(pa.int8()))], Array("int8", (None, 2)), pairs)
-
-
 @pytest.mark.parametrize("outer", [pa.list_, pa.large_list])
 @pytest.mark.parametrize("inner", [pa.list_, pa.large_list])
 def test_lists_of_arrays(outer: Any, inner: Any) -> None:
@@ -159,6 +105,47 @@ def test_lists_of_arrays(outer: Any, inner: Any) -> None:
         Optional(feature),
         [None, *([np.array(one, np.float32) for one in some] for some in ([[1]], [[2], []]))],
     )
+
+
+@pytest.mark.parametrize(
+    ("feature", "lists"),
+    [
+        (Value("int8"), [[1, 2], [], [3]]),
+        (Optional(Value("float32")), [[1.5, None], [], [None]]),
+        (Value("bool"), [[True], [], [False, True]]),
+        (Optional(Text()), [["a", None, "é"], [], [""]]),
+        (Bytes(), [[b"a", b""], [b"bc"], []]),
+        (Array("int8", (2,)), [[np.array([1, 2], np.int8)] * 2, []]),
+        (Array("int8", (None, 2)), [[np.ones((k, 2), np.int8) for k in range(3)], []]),
+        (Array("complex64", (None,)), [[np.ones(k, np.complex64) for k in range(3)], []]),
+        (Array("int8", (None, None)), [[np.ones((k, 2), np.int8) for k in range(3)], []]),
+        (Optional(Array("int8")), [[np.ones((k,) * k, np.int8) for k in range(3)], [None, np.ones(4, np.int8)]]),
+        (Array(), [[np.ones(2, "f4"), np.ones(3, "i2")], []]),
+    ],
+    ids=str,
+)
+def test_lists_of_simple_values(feature: Feature, lists: list[Any]) -> None:
+    encoder = encoder_of(Sequence(feature))
+    for value in lists:
+        encoder.append(value)
+    chunk = encoder.finish()
+    check([chunk, chunk], Sequence(feature), [*lists, *lists])
+    for one in read_one_by_one(reader_over([chunk], Sequence(feature)), [chunk])[0]:
+        assert not isinstance(one, np.ndarray) or one.flags.writeable
+        if isinstance(feature, Value):
+            assert type(one) in (int, bool)
+
+
+def test_a_bad_value_in_a_list_is_an_error_with_its_place() -> None:
+    kind = pa.large_list(pa.struct({"values": pa.large_list(pa.int8()), "shape": pa.list_(pa.int64())}))
+    good, bad = {"values": [1, 2], "shape": [2]}, {"values": [1, 2], "shape": [3]}
+    chunk = pa.array([[good, good], [good, bad]], kind)
+    feature = Sequence(Array("int8"))
+    assert len(reader_over([chunk], feature).read(np.array([0]))) == 1
+    with pytest.raises(FormatError, match=r"expected .* at chunk 0, sample 1, field x"):
+        read_one_by_one(reader_over([chunk], feature), [chunk])
+    texts = pa.array([["a"], ["b", None]], pa.large_list(pa.large_string()))
+    check([texts], Sequence(Text()), [["a"], ["b", None]])  # nulls that the feature does not name
 
 
 def test_nulls_inside_arrays_and_garbage_under_nulls() -> None:
@@ -199,39 +186,3 @@ def test_single_arrays_are_read_only_views() -> None:
     view = dense.getter(0)(1)
     assert not view.flags.writeable
     assert view.__array_interface__["data"][0] == array.buffers()[1].address + 12
-
-
-# -- chunks -----------------------------------------------------------------------------------------------------
-
-
-def open_nothing(number: int) -> None:
-    """Fill no segment."""
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 5), min_size=1))
-def test_chunk_of_each_row(sizes: list[int]) -> None:
-    chunks = Chunks(np.cumsum([0, *sizes]), open_nothing, str)
-    expected = [number for number, size in enumerate(sizes) for _ in range(size)]
-    assert chunks.of(np.arange(sum(sizes))).tolist() == expected
-    assert [chunks.rows_in(number) for number in range(len(sizes))] == sizes
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(st.booleans(), max_size=20), min_size=1, max_size=5))
-def test_bits_of_rows_in_any_order(truths: list[list[bool]]) -> None:
-    def fill(number: int) -> None:
-        segments.put(number, np.packbits(np.array(truths[number], np.bool_), bitorder="little"))
-
-    chunks = Chunks(np.cumsum([0, *map(len, truths)]), fill, str)
-    segments = chunks.segments()
-    expected = np.array([truth for part in truths for truth in part], np.bool_)
-    rows = np.random.default_rng(0).permutation(len(expected))
-    assert chunks.bits(segments, rows).tolist() == expected[rows].tolist()
-
-
-def test_a_buffer_with_too_few_bits_is_an_error() -> None:
-    chunks = Chunks(np.array([0, 9]), lambda number: segments.put(number, b"\xff"), "chunk {}".format)
-    segments = chunks.segments()
-    with pytest.raises(RangeError, match="chunk 0, 1 bytes"):
-        chunks.bits(segments, np.array([8]))

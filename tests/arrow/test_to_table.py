@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 
 from shardex.arrow import decode_array, to_table
+from shardex.arrow.encode import encoder_of
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Columns, Ragged, values_of
+from shardex.kernel import MISSING, Columns, Masked, Ragged, values_of
 from shardex.samples import DictSample
-from shardex.schema import Array, ClassLabel, Features, Opaque, Optional, Value
+from shardex.schema import Array, ClassLabel, Feature, Features, Opaque, Optional, Value
 from tests.strategies import datasets
 
 
@@ -42,6 +44,66 @@ def test_stacked_and_ragged_columns_are_not_copied(dtype: str) -> None:
     assert [len(row) for row in values_of(decode_array(table["r"].chunk(0), features["r"]))] == [0, 1, 2]
     address = table["s"].chunk(0).values.buffers()[1].address
     assert address == stacked.__array_interface__["data"][0]
+
+
+def encoded(values: list[Any], feature: Feature) -> pa.Array:
+    encoder = encoder_of(feature)
+    for value in values:
+        encoder.append(value)
+    return encoder.finish()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "complex64", "datetime64[us]"])
+@pytest.mark.parametrize("shape", [(None, None), (None, None, 2), (2, None), (None, 0), None], ids=str)
+def test_arrays_of_different_shapes_in_any_form_are_what_the_encoder_makes(
+    dtype: str, shape: tuple[int | None, ...] | None
+) -> None:
+    def arrays(*sizes: int) -> list[Any]:
+        every = [tuple(free if size is None else size for size in shape or (None, 3)) for free in sizes]
+        return [np.arange(math.prod(one)).reshape(one).astype(dtype) for one in every]
+
+    free, maybe = Array(dtype, shape), Optional(Array(dtype, shape))
+    different, same, hole = arrays(3, 0, 2), arrays(3, 3), arrays(3, 2)
+    mixed = [*different, np.array(1).astype(dtype), np.zeros(4, dtype)] if shape is None else different
+    forms: list[tuple[Feature, Any, list[Any]]] = [
+        (free, mixed, mixed),
+        (free, Ragged.from_arrays(different), different),
+        (free, Ragged.from_arrays(different, shaped=True), different),
+        (free, np.stack(same), same),
+        (maybe, [mixed[0], None, *mixed], [mixed[0], None, *mixed]),
+        (maybe, Masked.spread(Ragged.from_arrays(hole), np.array([True, False, True])), [hole[0], None, hole[1]]),
+        (maybe, Masked.spread(np.stack(same), np.array([True, True, False])), [*same, None]),
+        (maybe, [None, None], [None, None]),
+    ]
+    for feature, column, values in forms:
+        table = to_table(Columns({"x": column}), Features({"x": feature}))
+        table.validate(full=True)
+        found, expected = table["x"].chunk(0), encoded(values, feature)
+        assert found.equals(expected) and found.nbytes == expected.nbytes
+        assert DictSample(v=values_of(decode_array(found, feature))) == {"v": values}
+
+
+@pytest.mark.parametrize("feature", [Array(), Array("float64"), Array("float64", (None, None))], ids=str)
+def test_masked_arrays_of_another_dtype_than_the_feature(feature: Array) -> None:
+    values = [np.ones((1, 2), np.float32), np.zeros((2, 2), np.float32)]
+    mask = np.array([True, False, True])
+    for present in (Ragged.from_arrays(values), np.stack(values[:1] * 2)):
+        table = to_table(Columns({"x": Masked.spread(present, mask)}), Features({"x": Optional(feature)}))
+        found = values_of(decode_array(table["x"].chunk(0), Optional(feature)))
+        assert [None if one is None else one.dtype for one in found] == [
+            feature.dtype or "f4",
+            None,
+            feature.dtype or "f4",
+        ]
+        assert np.array_equal(found[0], values[0])
+
+
+def test_arrays_of_wrong_shapes_are_refused() -> None:
+    features = Features({"x": Array("int8", (None, None, 3))})
+    images = [np.zeros((1, 1, 3), np.int8), np.zeros((1, 1, 4), np.int8)]
+    for column in (images, Ragged.from_arrays(images), Masked.whole(Ragged.from_arrays(images)), np.ones((2, 3), "i1")):
+        with pytest.raises(SchemaError, match=r"expected int8\[\?, \?, 3\], got int8.* - at sample [01], field x"):
+            to_table(Columns({"x": column}), features)
 
 
 def test_columns_that_differ_from_the_feature() -> None:

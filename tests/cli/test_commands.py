@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -79,11 +80,33 @@ def test_version() -> None:
     assert run("--version").output == f"shardex {sx.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["--version"], *([command, "--help"] for command in COMMANDS)], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--version"], ["info", "--help"]], ids=" ".join)
 def test_as_a_process(arguments: list[str]) -> None:
     done = shell(*arguments)
     assert (done.returncode, done.stderr) == (0, "")
     assert "shardex" in done.stdout
+
+
+EVERY_HELP = """
+import sys
+from shardex.cli import main
+
+for command in sys.argv[1:]:
+    sys.argv[:] = ["shardex", command, "--help"]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, command
+    print(f"\\n-- end of {command}", flush=True)
+"""
+
+
+def test_help_of_every_command_in_a_fresh_process() -> None:
+    done = subprocess.run([sys.executable, "-c", EVERY_HELP, *COMMANDS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    texts = re.split(r"\n-- end of (\w+)\n", done.stdout)
+    assert texts[1::2] == [*COMMANDS]
+    assert all(f"shardex {command}" in text for text, command in zip(texts[::2], COMMANDS, strict=False))
 
 
 # -- info -------------------------------------------------------------------------------------------------------

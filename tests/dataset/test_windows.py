@@ -403,6 +403,5 @@ def test_advise_loads_the_pages_of_windows(disk_path: Path, read_before: bool) -
         view.read([0])
     path = disk_path / "d" / "part-00000.bin"
     evict(path)
-    view.advise([40, 100], ["labels"])
-    assert become_resident(path, [40, 100])
+    assert become_resident(path, [40, 100], lambda: view.advise([40, 100], ["labels"]))
     assert not resident_pages(path)[150:].any()

@@ -716,6 +716,26 @@ def test_other_function_does_not_continue(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["d"]
 
 
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+def test_another_run_ends_as_the_fields_are_noted(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that has found the folder of the job, but cannot write to it any more, says that the job is over."""
+    source, target, link = numbers(20), tmp_path / "out", os.link
+    if mode != "create":
+        sx.write(target, numbers(3), transform=double)
+
+    def link_late(path: str, to: str) -> None:
+        if os.path.basename(to) == "fields.json":
+            monkeypatch.setattr(os, "link", link)
+            sx.write(target, source, transform=double, mode=mode)
+        link(path, to)
+
+    monkeypatch.setattr(os, "link", link_late)
+    with pytest.raises(AlreadyExistsError, match="another run of the same job has written it meanwhile"):
+        sx.write(target, source, transform=double, mode=mode)
+    assert os.listdir(tmp_path) == ["out"]
+    assert len(sx.open(target)) == (23 if mode == "append" else 20)
+
+
 def test_executor_of_the_user(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         out = sx.write(tmp_path / "d", numbers(), transform=double, executor=pool)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -325,3 +326,88 @@ def test_a_late_sample_that_does_not_fit_the_inferred_schema(tmp_path: Path, for
             out.append(x=late)
     with pytest.raises(SchemaError, match=r"field x$"):
         sx.write(tmp_path / "d", samples, {"x": int}, format=format)
+
+
+COLUMNS: dict[str, Any] = {
+    "x": np.arange(600, dtype=np.float32).reshape(200, 3),
+    "n": np.arange(200) % 7,
+    "s": [f"text {k}" for k in range(200)],
+}
+
+
+class TestExtendByColumns:
+    """`extend` takes a dict of columns, and what it writes is what `append` writes."""
+
+    schema: ClassVar[dict[str, Any]] = {"x": sx.Array("float32", (3,)), "n": int, "s": str}
+
+    def samples(self) -> list[dict[str, Any]]:
+        return [{name: column[k] for name, column in COLUMNS.items()} for k in range(200)]
+
+    @pytest.mark.parametrize("schema", [schema, None], ids=["schema", "inferred"])
+    @pytest.mark.parametrize("format", ["arrow", "jsonl", "parquet"])
+    def test_same_samples(self, tmp_path: Path, schema: Any, format: str) -> None:
+        with sx.create(tmp_path / "a", schema, format=format) as out:
+            out.extend(COLUMNS)
+            assert out.samples == 200
+            out.append(self.samples()[0])
+            out.append_batch(**{name: column[:50] for name, column in COLUMNS.items()})
+            out.append_batch(next(sx.open(COLUMNS).ordered(10)))
+        with sx.create(tmp_path / "b", schema, format=format) as out:
+            out.extend([*self.samples(), self.samples()[0], *self.samples()[:50], *self.samples()[:10]])
+        assert list(sx.open(tmp_path / "a", format=format)) == list(sx.open(tmp_path / "b", format=format))
+
+    def test_arrays_may_be_reused(self, tmp_path: Path) -> None:
+        array = np.zeros((100_000, 3), np.float32)
+        with sx.create(tmp_path / "a", {"x": self.schema["x"]}) as out:
+            for number in range(5):
+                array[:] = number
+                out.extend({"x": array})
+        assert [row[0] for row in sx.open(tmp_path / "a").read(np.arange(5) * 100_000 + 50_000)["x"].tolist()] == [
+            *range(5)
+        ]
+
+    @pytest.mark.parametrize(
+        ("columns", "message"),
+        [
+            ({**COLUMNS, "n": COLUMNS["n"] + 0.5}, "expected int64, got float 0.5 - at sample 1, field n"),
+            ({**COLUMNS, "y": COLUMNS["n"]}, "expected the fields x, n, s, got 'y' too"),
+            ({"x": COLUMNS["x"], "n": COLUMNS["n"]}, "expected text, got .*at sample 1, field s"),
+            ({**COLUMNS, "n": COLUMNS["n"][:9]}, "expected .*"),
+        ],
+    )
+    def test_errors_name_the_sample_and_write_nothing(self, tmp_path: Path, columns: Any, message: str) -> None:
+        with sx.create(tmp_path / "a", self.schema) as out:
+            out.append(self.samples()[0])
+            with pytest.raises(sx.ShardexError, match=message):
+                out.extend(columns)
+            assert out.samples == 1
+        assert len(sx.open(tmp_path / "a")) == 1
+
+
+def test_a_generator_of_views_of_one_array(tmp_path: Path) -> None:
+    """The array of a sample may be overwritten as soon as the next sample is asked for."""
+    shared = np.zeros(5000, np.int32)
+
+    def samples() -> Iterator[dict[str, Any]]:
+        for k in range(1000):
+            shared[:] = k
+            yield {"x": shared[: k + 1], "k": k}
+
+    ds = sx.write(tmp_path / "a", samples(), {"x": sx.Array("int32", (None,)), "k": int}, progress=False)
+    assert all(sample["x"].tolist() == [k] * (k + 1) for k, sample in enumerate(ds))
+
+
+def test_an_error_of_a_generator_leaves_the_writer_open(tmp_path: Path) -> None:
+    def samples() -> Iterator[dict[str, Any]]:
+        yield from ({"x": k} for k in range(70))
+        raise ZeroDivisionError
+
+    with sx.create(tmp_path / "a", {"x": int}) as out:
+        with pytest.raises(ZeroDivisionError):
+            out.extend(samples())
+        assert out.samples == 70
+        with pytest.raises(SchemaError, match="expected int64, got str 'a' - at sample 72, field x"):
+            out.extend([{"x": 70}, {"x": 71}, {"x": "a"}, {"x": 72}])
+        assert out.samples == 72
+        out.append(x=72)
+    assert [sample.x for sample in sx.open(tmp_path / "a")] == list(range(73))

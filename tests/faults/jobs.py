@@ -347,10 +347,8 @@ def chain(folder: str, say: Callable[[str], None]) -> None:
 
 def latest(folder: str) -> int:
     """Return the number of the last version, 0 if there is none."""
-    found = [
-        int(name[:8]) for name in (os.listdir(f"{folder}/_shardex") if os.path.isdir(f"{folder}/_shardex") else [])
-    ]
-    return max(found, default=0)
+    names = os.listdir(f"{folder}/_shardex") if os.path.isdir(f"{folder}/_shardex") else []
+    return max((int(name[:8]) for name in names if name != "latest"), default=0)
 
 
 def last_made(lines: list[str]) -> int:

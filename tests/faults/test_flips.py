@@ -21,7 +21,8 @@ import shardex as sx
 from shardex.errors import ShardexError
 from shardex.sources import LocalSource
 from shardex.store import history
-from shardex.store.manifest import DataFile, Manifest, read_manifest
+from shardex.store.fragments import DataFile
+from shardex.store.manifest import Manifest, read_manifest
 from shardex.store.version_numbers import manifest_path
 from tests.faults.mutations import MAKERS
 from tests.faults.processes import FULL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import shutil
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import shardex as sx
 from shardex.errors import (
@@ -32,9 +35,12 @@ from shardex.errors import (
 )
 from shardex.files import Files, Index, Scan, find
 from shardex.files import scan as scan_module
-from shardex.sources import Source
+from shardex.files.packed_columns import pack_columns, packings_of, to_header
+from shardex.files.sidecar import Sidecar
+from shardex.sources import ByteRange, Source, open_source
 from shardex.sources.local import LocalDraft
 from shardex.sources.memory import MemorySource
+from tests.servers.faulty import FaultyServer
 
 index_module = importlib.import_module(
     "shardex.files.sample_index"
@@ -58,7 +64,8 @@ class Records:
 
     def scan(self, source: Source, path: str) -> Scan:
         SCANNED.append(path)
-        data = np.frombuffer(source.map(path), np.uint8)
+        (raw,) = source.read(path, [ByteRange(0, source.stat(path).size)])
+        data = np.frombuffer(raw, np.uint8)
         if data.size % self.size:
             raise FormatError(f"{path}: expected records of {self.size} bytes, got {data.size} bytes")
         offsets = np.arange(0, data.size, self.size)
@@ -187,6 +194,92 @@ def test_columns_use_narrow_types(tmp_path: Path) -> None:
     assert index.at(399_999) == (0, 399_999 * 10_000_000, 3 << 30)
 
 
+def tar_like(parts: int, longest: int, rows: int = 20_000) -> Scan:
+    """Return the columns that a tar has whose samples have so many parts of 100 to `longest` bytes."""
+    random, offset, columns = np.random.default_rng(0), np.full(rows, 512), dict[str, Any]()
+    for part in range(parts):
+        length = random.integers(100, longest, rows)
+        columns |= {f"{part}.offset": offset, f"{part}.length": length}
+        offset = offset + (length + 511) // 512 * 512 + 512
+    ends = np.cumsum(offset - 512)
+    return {"start": np.concatenate([[0], ends[:-1]]), **columns}
+
+
+@pytest.mark.parametrize("parts", [1, 2, 8])
+@pytest.mark.parametrize("longest", [2_000, 50_000, 1_000_000])
+def test_size_of_the_index_of_tars(tmp_path: Path, parts: int, longest: int) -> None:
+    class Tars(Records):
+        def scan(self, source: Source, path: str) -> Scan:
+            return tar_like(parts, longest)
+
+    write(tmp_path, "a.rec", [1])
+    index, columns = Index.of(files_of(tmp_path), Tars()), tar_like(parts, longest)
+    assert os.path.getsize(saved(tmp_path)) / len(index) <= 24 + 4 * (parts - 1)
+    rows = np.random.default_rng(1).permutation(len(index))[:50]
+    assert {name: index.read(name, rows).tolist() for name in index.columns} == {
+        name: column[rows].tolist() for name, column in columns.items()
+    }
+    assert index.values(int(rows[0]))[1] == {name: int(column[rows[0]]) for name, column in columns.items()}
+    assert index.values(int(rows[0]), ["start"])[1] == {"start": int(columns["start"][rows[0]])}
+    again = index.scan_of("a.rec")
+    assert all(np.array_equal(again[name], column) for name, column in columns.items())
+
+
+@given(
+    st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 1000).map(lambda n: 4096 + 512 * n), min_size=1),
+    st.integers(0, 9),
+    st.integers(1, 3),
+)
+def test_packed_columns_have_their_values(values: list[int], shift: int, files: int) -> None:
+    column = np.array(values, np.uint64) >> np.uint64(shift) << np.uint64(shift)
+    parts = np.array_split(column, files)
+    scans = [{"first": np.arange(len(part)), "x": part} for part in parts]
+    spans, packings = pack_columns(scans)
+    assert spans["x"] == (int(column.min()), int(column.max()))
+    packing = packings_of({"packings": to_header(packings)})["x"]
+    assert packing == packings["x"]
+    expected = column.view(np.int64)
+    if packing.dtype is None:
+        assert len(set(values)) == 1 or len({*column.tolist()}) == 1
+        assert packing.getter(None)(0) == int(column[0])
+    else:
+        stored = packing.pack(column)
+        assert stored.dtype == packing.dtype and stored.itemsize <= np.min_scalar_type(int(column.max())).itemsize
+        assert np.array_equal(packing.unpack(stored), expected)
+        assert [packing.getter(stored)(row) for row in range(len(column))] == column.tolist()
+
+
+def test_indexes_of_version_1_are_read(data: Path, recwarn: pytest.WarningsRecorder) -> None:
+    new = open_index(data)
+    scans = [new.scan_of(file.path) for file in new.files]
+    columns = {name: np.min_scalar_type(most) for name, (_, most) in new.spans.items()}
+    blocks = [
+        (number, {name: scan[name].astype(dtype) for name, dtype in columns.items()})
+        for number, scan in enumerate(scans)
+        if len(scan["offset"])
+    ]
+    head = {
+        "version": 1,
+        "scanner": new.scanner,
+        "root": new.root,
+        "files": [dataclasses.asdict(file) for file in new.files],
+        "blocks": [
+            {"file": number, "rows": len(block["offset"]), "xxh3": index_module._digest(block)}
+            for number, block in blocks
+        ],
+        "spans": new.spans,
+    }
+    schema = pa.schema([(name, pa.from_numpy_dtype(dtype)) for name, dtype in columns.items()])
+    arrays = [[pa.array(column) for column in block.values()] for _, block in blocks]
+    path = saved(data)
+    (data / "old").write_bytes(Sidecar(head, schema, arrays).encode())
+    (data / "old").replace(path)
+    old = open_index(data)
+    assert SCANNED == [] and not recwarn.list and firsts(old) == list(range(30))
+    assert old.at(29) == new.at(29) and old.fingerprint == new.fingerprint
+    assert old.lengths().tolist() == new.lengths().tolist() == [10] * 30
+
+
 # -- opened again ----------------------------------------------------------------------------------------------------
 
 
@@ -235,12 +328,50 @@ def test_other_spellings_of_a_path_scan_nothing_again(data: Path) -> None:
     for spelling, rows in [("*.rec", range(30)), ("part-{1,10}.rec", range(30)), ("part-1.rec", range(12))]:
         index = open_index(data / spelling)
         assert SCANNED == [] and firsts(index) == list(rows) and index.name != first.name
+        assert os.path.samefile(index.name, first.name) == (len(index.files) == 3)  # no copy
     write(data, "part-1.rec", range(100, 112))
     os.utime(data / "part-1.rec", ns=(1, 1))
     assert firsts(open_index(data / "*.rec")) == [*range(100, 112), *range(12, 30)]
     assert SCANNED == ["part-1.rec"]
     assert firsts(open_index(data)) == [*range(100, 112), *range(12, 30)]
     assert SCANNED == []
+
+
+def put_records(folder: str) -> None:
+    for name, numbers in (("part-1.rec", range(12)), ("part-2.rec", range(0)), ("part-10.rec", range(12, 30))):
+        open_source(folder).put(name, b"".join(bytes([one]).ljust(10, b"-") for one in numbers))
+
+
+def test_other_spellings_of_a_url_scan_nothing_again(bucket: str) -> None:
+    put_records(f"{bucket}/data")
+    spellings: list[Any] = [
+        f"{bucket}/data",
+        f"{bucket}/data/",
+        f"{bucket}/data/*.rec",
+        f"{bucket}/data/part-{{1,2,10}}.rec",
+        f"{bucket}/data/part-{{1..10..9}}.rec",
+        [f"{bucket}/data/part-1.rec", f"{bucket}/data/part-10.rec"],
+        f"{bucket}/data/part-10.rec",
+    ]
+    for number, spelling in enumerate(spellings):
+        SCANNED.clear()
+        index = Index.of(find(spelling).having(".rec"), Records())
+        expected = range(12, 30) if number == len(spellings) - 1 else range(30)
+        assert firsts(index) == list(expected) and bool(SCANNED) == (number == 0)
+    open_source(f"{bucket}/data").put("part-1.rec", b"new-------" * 12)
+    SCANNED.clear()
+    Index.of(find(f"{bucket}/data/*.rec"), Records())
+    assert SCANNED == ["part-1.rec"]
+
+
+def test_other_spellings_of_files_on_a_web_server_scan_nothing_again(web: FaultyServer) -> None:
+    web.files.update({f"d/{k}.rec": bytes([k]).ljust(10, b"-") * 3 for k in range(3)})
+    root = f"{web.url()}/d"
+    spellings: list[Any] = [f"{root}/{{0..2}}.rec", f"{root}/{{0,1,2}}.rec", [f"{root}/{k}.rec" for k in range(3)]]
+    for number, spelling in enumerate([*spellings, f"{root}/2.rec"]):
+        SCANNED.clear()
+        index = Index.of(find(spelling).having(".rec"), Records())
+        assert firsts(index)[-3:] == [2, 2, 2] and bool(SCANNED) == (number == 0)
 
 
 def test_other_spellings_with_a_damaged_index_scan_again(data: Path) -> None:

@@ -455,6 +455,41 @@ def test_invalid_json_error_names_line_and_column(tmp_path: Path, line: bytes, c
     assert len(texts(tmp_path, decode="text" if why != "not UTF-8" else "bytes")) == 5
 
 
+@pytest.mark.parametrize(
+    ("lines", "wrong"),
+    [
+        ([b'{"a": 1', b'}{"a": 2}', b'{"a": 3}'], 1),
+        ([b'{"a": {"b": 1}', b"}", b'{"a": 3}{"a": 4}'], 1),
+        ([b'{"a": 1}{"a": 2}', b'{"a": {}', b"}"], 1),
+        ([b'{"a": 1}', b'{"a": "x', b'y{}"}'], 2),
+        ([b'{"a": 1}', b'[{"a": 2}]', b'{"a": 3}{}'], 3),
+        ([b'{"a": "x}', b'{y"}', b'{"a": 1}{"a": 2}'], 1),
+        ([b'{"a}', b'{": 1}', b'{"a": 1}{"a": 2}'], 1),
+    ],
+    ids=["value", "object", "two-values", "text", "array", "text-with-braces", "key-with-braces"],
+)
+def test_no_value_reaches_into_the_next_line(tmp_path: Path, lines: list[bytes], wrong: int) -> None:
+    """Lines that follow each other are decoded at once, with the results and errors of single lines."""
+    put(tmp_path / "a.jsonl", b"\n".join(lines))
+    rows = open_rows(str(tmp_path / "a.jsonl"), schema=Features({"a": Json()}))
+    with pytest.raises(FormatError, match=rf"a\.jsonl, line {wrong}, column"):
+        rows.read(np.arange(len(lines)))
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\n\n", b" \n", b"\n  "])
+def test_lines_in_order_equal_single_lines(tmp_path: Path, end: bytes) -> None:
+    samples = [{"a": k, "b": "é\n" * (k % 3), **({"c": [k]} if k % 2 else {})} for k in range(40)]
+    text = end.join(json.dumps(sample).encode() for sample in samples)
+    rows = open_rows(str(put(tmp_path / "a.jsonl", text).parent))
+    expected = [rows.sample(k) for k in range(40)]
+    assert rows.read(np.arange(40)).to_samples() == expected
+    assert rows.read(np.arange(5, 9)).to_samples() == expected[5:9]
+    assert rows.read(np.arange(40)[::-1]).to_samples() == expected[::-1]
+    assert rows.read(np.arange(3, 30, 2), ["c", "a"]).to_samples() == [
+        {"c": one["c"], "a": one["a"]} for one in expected[3:30:2]
+    ]
+
+
 def test_error_shows_the_start_of_a_long_line(tmp_path: Path) -> None:
     put(tmp_path / "a.jsonl", b"x" * 10_000)
     with pytest.raises(FormatError) as caught:

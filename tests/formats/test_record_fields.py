@@ -145,6 +145,9 @@ def test_scan_is_saved_and_only_new_files_are_read(tmp_path: Path, monkeypatch: 
     dump(tmp_path / "a.jsonl", [{"a": 1.5}] * 4)
     assert str(opened(tmp_path).features) == "a float64 or none, b text or none"
     assert scanned == [3, 2, 4]
+    for spelling in ("*.jsonl", "{a,b}.jsonl", "b.jsonl"):  # other paths to the same files
+        assert "b text" in str(opened(tmp_path / spelling).features)
+    assert scanned == [3, 2, 4]
 
 
 @pytest.mark.parametrize("infer_from", ["all", "sample"])

@@ -60,6 +60,21 @@ def test_nothing_is_left_after_the_end(tmp_path: Path) -> None:
     folder.remove()  # again
 
 
+def test_folder_that_is_removed_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, open_, removed = folder_in(tmp_path), os.open, list[str]()
+
+    def open_late(path: str, *arguments: int) -> int:
+        if path == folder.url and len(removed) < 3:
+            folder.remove()
+            removed.append(path)
+        return open_(path, *arguments)
+
+    monkeypatch.setattr(os, "open", open_late)
+    with folder.opened():
+        assert len(removed) == 3
+        assert os.path.isdir(folder.url)
+
+
 def test_damaged_record_is_an_error_that_names_it(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     folder.place.put("done/000004.json", b'{"folder": 5')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.kernel import array_pool as pool
 from shardex.kernel import pooled_empty
+from shardex.kernel.buffers import KERNEL, kernel
 
 LARGE = 1 << 20
+pooled = pytest.mark.skipif(KERNEL != "c", reason="the pool belongs to the C kernel")
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_free", deque(maxlen=8))
+def fresh() -> None:
+    if KERNEL == "c":
+        kernel.clear_memory()
 
 
 def address(array: np.ndarray[Any, Any]) -> int:
@@ -34,6 +35,7 @@ def test_arrays_have_shape_and_dtype_like_numpy_empty(shape: list[int], dtype: s
     assert array.flags.c_contiguous and array.flags.writeable and array.flags.aligned
 
 
+@pooled
 def test_memory_is_reused_after_the_last_view() -> None:
     first = pooled_empty((LARGE,), np.uint8)
     where = address(first)
@@ -53,6 +55,7 @@ def test_view_keeps_memory_in_use() -> None:
     assert (view == 7).all()
 
 
+@pooled
 def test_much_too_large_pieces_are_not_used_for_small_arrays() -> None:
     large = pooled_empty((16 * LARGE,), np.uint8)
     where = address(large)
@@ -62,12 +65,14 @@ def test_much_too_large_pieces_are_not_used_for_small_arrays() -> None:
     assert address(pooled_empty((16 * LARGE,), np.uint8)) == where
 
 
+@pooled
 def test_number_of_free_pieces_is_bounded() -> None:
     arrays = [pooled_empty((LARGE,), np.uint8) for _ in range(50)]
     del arrays
-    assert len(pool._free) == 8
+    assert len(kernel.clear_memory()) == 8
 
 
+@pooled
 def test_bytes_of_free_pieces_are_bounded() -> None:
     arrays = [pooled_empty((100 * LARGE,), np.uint8) for _ in range(5)]
     small = pooled_empty((LARGE,), np.uint8)
@@ -75,8 +80,10 @@ def test_bytes_of_free_pieces_are_bounded() -> None:
     del small
     while arrays:
         del arrays[0]
-    assert sum(piece.size for piece in pool._free) <= 256 << 20
-    assert address(pooled_empty((100 * LARGE,), np.uint8)) == where
+    again = pooled_empty((100 * LARGE,), np.uint8)
+    assert address(again) == where
+    del again
+    assert 100 * LARGE <= sum(kernel.clear_memory()) <= 256 << 20
     assert pooled_empty((257 * LARGE,), np.uint8).base is None
 
 
@@ -96,3 +103,12 @@ def test_threads_never_share_a_piece() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pooled
+def test_sizes_that_no_memory_has_raise() -> None:
+    for size in (-1, 1 << 62):
+        with pytest.raises(MemoryError):
+            kernel.memory(size)
+    with pytest.raises(TypeError, match="cannot create"):
+        type(kernel.memory(1))()

@@ -476,6 +476,16 @@ def test_take_with_threads(width: int) -> None:
 
 
 @pytest.mark.usefixtures("four_threads")
+def test_large_bytes_with_threads() -> None:
+    data = np.random.default_rng(0).bytes(1 << 20)
+    for shortest, longest in ((0, 5000), (1024, 1025), (60_000, 90_000)):  # below and above the size for threads
+        sizes = np.random.default_rng(1).integers(shortest, longest, 600)
+        begins = np.random.default_rng(2).integers(0, len(data) - longest, 600)
+        values = Ranges(Segments.of(data), np.zeros(600, np.int64), begins, sizes).bytes()
+        assert values == [data[begin : begin + size] for begin, size in zip(begins, sizes, strict=True)]
+
+
+@pytest.mark.usefixtures("four_threads")
 def test_ranges_with_threads() -> None:
     random = np.random.default_rng(0)
     arrays = [random.integers(0, 256, 50_000, np.uint8) for _ in range(10)]
@@ -679,8 +689,8 @@ def test_kernels_agree_on_ranges(
         room = sum(map(len, expected)) if stride < 0 else stride * len(triples)
     numbers = (ranges.which, ranges.begin, ranges.length)
     answers("ranges", table, *numbers, outputs=[np.zeros(room, np.uint8)], after=(stride, 1))
-    answers("values", table, *numbers, False, outputs=[])
-    answers("values", table, *numbers, True, outputs=[])
+    answers("values", table, *numbers, False, 1, outputs=[])
+    answers("values", table, *numbers, True, 1, outputs=[])
 
 
 @compiled
@@ -700,13 +710,39 @@ def test_kernels_agree_on_rows(case: tuple[int, list[list[bytes]], list[int]], r
 
 
 @compiled
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(-2, 3)), min_size=1, max_size=5),
+    st.tuples(st.integers(0, 20), st.integers(0, 30), st.sampled_from([4, 8]), st.integers(0, 9)),
+    st.lists(st.tuples(st.integers(0, 40), st.one_of(st.integers(-3, 60), edges)), max_size=2),
+)
+def test_kernels_agree_on_consecutive_rows(
+    segments: list[tuple[int, int]], sizes: tuple[int, int, int, int], wrong: list[tuple[int, int]]
+) -> None:
+    """Segments may be too short or too long, and have offsets that do not rise."""
+    first, count, width, start = sizes
+    starts = np.array([0, *accumulate(rows for rows, _ in segments)])
+    table, kind = Segments(len(segments)), np.int32 if width == 4 else np.int64
+    offsets = np.arange(start, start + 60)
+    for at, value in wrong:
+        offsets[at] = np.clip(value, np.iinfo(kind).min, np.iinfo(kind).max)
+    for number, (size, more) in enumerate(segments):
+        table.put(number, offsets[number : number + max(0, size + 1 + more)].astype(kind))
+    rows = np.arange(first, min(first + count, int(starts[-1])))
+    answers("fixed", table, starts, rows, width, outputs=[np.zeros(len(rows) * width, np.uint8)], after=(1,))
+    found = answers("locate", table, starts, rows, width, 3, outputs=[np.zeros(len(rows), np.int64) for _ in range(3)])
+    if found[0] == -1:
+        take(table, starts, rows, width, out := np.empty(len(rows), kind))
+        assert (out * 3).tolist() == found[1][1]
+
+
+@compiled
 @given(keys(st.integers(1, 2**40)), st.lists(st.integers(0, 2**40), max_size=20), st.booleans())
 def test_kernels_agree_on_permutations(key: dict[str, Any], numbers: list[int], inverse: bool) -> None:
     positions, multiply = np.array(numbers, np.int64) % key["size"], key["inverse" if inverse else "multiply"]
     found = []
     for module in (kernel, numpy_kernel):
         out = np.empty(len(positions), np.int64)
-        module.permute(key["size"], multiply, key["add"], key["shift"], key["mask"], positions, out, inverse)
+        module.permute(key["size"], multiply, key["add"], key["shift"], key["mask"], positions, out, inverse, 1)
         found.append(out.tolist())
     assert found[0] == found[1]
 
@@ -789,7 +825,7 @@ def test_advise_reads_pages(module: Any, disk_path: Path, gap: int, most: int, e
     path, table = cold_file(disk_path, 4096)
     triples = [(0, 40 * PAGE - 1, 2), (0, 3 * PAGE + 5, 10), (0, 6 * PAGE, 1), (0, 5 * PAGE, PAGE), (0, 3 * PAGE, 0)]
     assert advise(module, ranges_of(table, triples), gap, most) == -1
-    assert become_resident(path, expected)
+    assert become_resident(path, expected, lambda: advise(module, ranges_of(table, triples), gap, most))
     assert not resident_pages(path)[64:].any()
 
 
@@ -800,8 +836,9 @@ def test_advise_skips_missing_segments_and_ranges_outside(module: Any, disk_path
     table.put(1, data.open(0))
     inside, size = (1, 7 * PAGE, 1), 256 * PAGE
     outside = [(1, size, 1), (1, 0, size + 1), (1, -1, 9), (1, 0, -9), (1, MOST, MOST), (1, size - 5, MOST)]
-    assert advise(module, ranges_of(table, [*outside, (-1, 0, 1), (3, 0, 1), (0, 0, 1), (2, 0, 0), inside])) == -1
-    assert become_resident(path, [7])
+    ranges = ranges_of(table, [*outside, (-1, 0, 1), (3, 0, 1), (0, 0, 1), (2, 0, 0), inside])
+    assert advise(module, ranges) == -1
+    assert become_resident(path, [7], lambda: advise(module, ranges))
     assert resident_pages(path).sum() == 1
 
 
@@ -811,8 +848,9 @@ def test_advise_last_page_of_a_file(module: Any, disk_path: Path) -> None:
     path.write_bytes(bytes(PAGE + 1))
     table = Segments.of(LocalSource(disk_path).map("data"))
     evict(path)
-    assert advise(module, ranges_of(table, [(0, PAGE, 1)]), gap=1 << 20) == -1
-    assert become_resident(path, [1])
+    ranges = ranges_of(table, [(0, PAGE, 1)])
+    assert advise(module, ranges, gap=1 << 20) == -1
+    assert become_resident(path, [1], lambda: advise(module, ranges, gap=1 << 20))
 
 
 @both_kernels
@@ -868,9 +906,9 @@ def test_advise_opens_segments_that_can_be_opened(disk_path: Path) -> None:
         table.put(number, data.open(0))
 
     table = Segments(4, opener)
-    ranges_of(table, [(1, 0, 9), (2, 9 * PAGE, 9), (-5, 0, 1), (4, 0, 1)]).advise()
+    ranges = ranges_of(table, [(1, 0, 9), (2, 9 * PAGE, 9), (-5, 0, 1), (4, 0, 1)])
+    assert become_resident(path, [9], ranges.advise)
     assert list(table.buffers) == [2]
-    assert become_resident(path, [9])
     with pytest.raises(TruncatedShardError):
         ranges_of(table, [(1, 0, 9)]).bytes()
 

@@ -171,11 +171,25 @@ def test_kernels_agree_on_pieces(
         bounds, offsets = np.zeros(ends, np.int32), np.zeros(len(rows) + 1, np.int64)
         outputs: tuple[Any, ...] = (*places, *marks, bounds, offsets)
         try:
-            made = module.pieces(*tables, np.array(rows, np.int64), step, width, *outputs)
+            made = module.pieces(*tables, np.array(rows, np.int64), step, width, *outputs, 1)
             found.append((made, *(one.tolist() for one in outputs)))
         except (ValueError, IndexError) as error:
             found.append((type(error), str(error)))
     assert found[0] == found[1]
+
+
+def test_elements_are_marked_by_several_threads() -> None:
+    ends = np.cumsum(np.random.default_rng(0).integers(0, 900, 4000))
+    firsts = np.arange(0, 4000, 8)
+    table = PieceTable(np.append(0, ends[:-1]), ends, firsts, np.minimum(firsts + 8, 4000))
+    found = []
+    for count in (1, 4):
+        set_threads(count)
+        found.append(cut_pieces(table, np.arange(500)[::-1], 2048, ids=True, positions=True, bounds=True))
+    set_threads(None)
+    assert all((one == other).all() for one, other in zip(*found, strict=True))
+    ids, positions = (one.reshape(500, 2048) for one in (found[0].ids, found[0].positions))
+    assert (ids[:, 1:] >= ids[:, :-1])[ids[:, 1:] > 0].all() and (np.diff(positions)[np.diff(ids) == 0] <= 1).all()
 
 
 # -- gaps --------------------------------------------------------------------------------------------------------

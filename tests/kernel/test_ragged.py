@@ -150,6 +150,8 @@ def test_shapes_that_do_not_fit_their_bytes_raise() -> None:
     for read in (ragged.to_list, lambda: ragged[1], ragged.pad):
         with pytest.raises(FormatError, match="row 1: expected float32 of shape"):
             read()
+    with pytest.raises(FormatError, match="expected sizes of arrays, got -1"):
+        Ragged(ranges, np.float32, shapes=np.array([[1, 2], [-1, 1]])).to_list()
 
 
 def test_repr_of_ragged() -> None:

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError
+from shardex.errors import ArgumentError, RowError
 from shardex.kernel import Ranges, Segments, cores, set_threads, take, threads
 from shardex.kernel.buffers import KERNEL
+from shardex.order import Shuffle
 from shardex.workers import start_executor
 
 WIDTH, COUNT = 1000, 4000
@@ -141,3 +142,16 @@ def test_worker_processes_use_one_thread() -> None:
     for way in ("fork", "spawn"):
         with multiprocessing.get_context(way).Pool(1) as processes:  # daemons, as the workers of a DataLoader
             assert processes.apply(count_threads) == 1
+
+
+def test_permutations_are_the_same_with_several_threads() -> None:
+    positions = np.arange(100_000)[::-1].copy()
+    set_threads(1)
+    try:
+        expected = Shuffle(1_000_003, 7).rows(positions)
+        set_threads(4)
+        assert np.array_equal(Shuffle(1_000_003, 7).rows(positions), expected)
+    finally:
+        set_threads(None)
+    with pytest.raises(RowError):
+        Shuffle(50_000, 7).rows(positions)

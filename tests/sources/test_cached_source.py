@@ -108,6 +108,19 @@ def test_ranges_of_a_file_are_one_read(remote: FakeRemote, folder: Path) -> None
     assert len(remote.reads) == 1
 
 
+def test_gaps_grow_with_the_part_of_the_file_that_is_cached(remote: FakeRemote, folder: Path) -> None:
+    """The first pages are read alone; when much of a file is cached, its rest will be read, too."""
+    remote.gap = PAGE  # type: ignore[attr-defined]
+    (Path(remote.root) / "large").write_bytes(bytes(1024 * PAGE))
+    cached = CachedSource(remote, folder, access="ranged")
+    view = cached.map("large")
+    for first in range(0, 512, 8):
+        cached.fetch("large", [ByteRange((first + k) * PAGE, 1) for k in (0, 4)])
+    read = [one.length // PAGE for _, ranges in remote.reads for one in ranges]
+    assert set(read[:8]) == {1} and read[-1] == 5 and sum(read) < 1024
+    del view
+
+
 def test_gaps_that_the_store_reads_are_kept(remote: FakeRemote, folder: Path) -> None:
     """A store that reads small gaps sends their bytes; nothing else is fetched."""
     remote.gap = 4 * PAGE  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ import pytest
 from shardex.errors import (
     AccessDeniedError,
     NotFoundError,
+    PathError,
     SourceError,
     StaleIndexError,
     StorageFullError,
@@ -113,8 +114,9 @@ def test_fetch_without_waiting_reads_ahead(disk_path: Path) -> None:
     evict(path)
     place.fetch("a", [ByteRange(200 * PAGE, 9)])
     assert not resident_pages(path).any()
-    place.fetch("a", [ByteRange(200 * PAGE, 3 * PAGE), ByteRange(10 * PAGE, 1)], wait=False)
-    assert become_resident(path, [10, 200, 201, 202])
+
+    ahead = [ByteRange(200 * PAGE, 3 * PAGE), ByteRange(10 * PAGE, 1)]
+    assert become_resident(path, [10, 200, 201, 202], lambda: place.fetch("a", ahead, wait=False))
     assert not resident_pages(path)[250:].any()
     place.fetch("gone", [ByteRange(0, 1)], wait=False)  # a read raises the error
 
@@ -331,3 +333,28 @@ def test_many_files_are_loaded_in_order(tmp_path: Path, wait: float, monkeypatch
     for number, error in errors.items():
         with pytest.raises(error, match=rf"/{number}\.bin"):
             source.load_all([*names[20:40], names[number]], [*known[20:40], known[number]])
+
+
+def test_a_contained_source_notices_folders_that_become_links(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "root"
+    outside.mkdir()
+    (outside / "a").write_bytes(b"secret")
+    root.mkdir()
+    place = LocalSource(root).contained()
+    with pytest.raises(NotFoundError):
+        place.stat("data/a")
+    (root / "data").symlink_to(outside)
+    with pytest.raises(PathError, match="got a link to"):
+        place.load("data/a")
+    (root / "data").unlink()
+    (root / "data").mkdir()
+    (root / "data" / "a").write_bytes(b"inside")
+    assert [bytes(place.load("data/a")) for _ in range(2)] == [b"inside"] * 2
+    (root / "data").rename(root / "other")
+    (root / "data").symlink_to(outside)
+    with pytest.raises(PathError, match="got a link to"):
+        place.load("data/a")
+    (root / "other" / "b").symlink_to(outside / "a")
+    assert bytes(place.load("other/a")) == b"inside"
+    with pytest.raises(PathError, match="got a link to"):
+        place.load("other/b")

@@ -15,7 +15,9 @@ from shardex.errors import AlreadyExistsError, ArgumentError, PathError, StaleIn
 from shardex.formats import open_rows
 from shardex.media import encode_image
 from shardex.sources import place_of
-from shardex.store.manifest import Foreign, Fragment, Manifest, publish
+from shardex.store.fragment_list import FragmentList
+from shardex.store.fragments import Foreign, Fragment
+from shardex.store.manifest import Manifest, publish
 
 FORMATS = ["jsonl", "csv", "tar", "parquet", "tokens", "bins", "folder"]
 
@@ -163,6 +165,6 @@ def test_text_files_that_were_adopted_as_jsonl_stay_text(tmp_path: Path) -> None
     (tmp_path / "data" / "a.txt").write_text("one\n\n2\n")
     rows = open_rows(str(tmp_path / "data"), "jsonl", decode="text")
     foreign = Foreign(str(tmp_path / "data"), "jsonl", {}, rows.fingerprint, {"text": "text"})
-    manifest = Manifest(3, rows.features.to_json(), [Fragment(3, [], foreign=foreign)], ids=3)
+    manifest = Manifest(3, rows.features.to_json(), FragmentList([Fragment(3, [], foreign=foreign)]), ids=3)
     assert publish(place_of(str(tmp_path / "beside")), 1, manifest)
     assert sx.open(tmp_path / "beside", trust_paths=True)["text"] == ["one", "", "2"]

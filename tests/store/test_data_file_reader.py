@@ -11,11 +11,13 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ChecksumError, FormatError, TruncatedShardError, VersionExpired
-from shardex.sources import ByteRange, LocalSource
+from shardex.sources import ByteRange, LocalSource, Source
 from shardex.sources.memory import MemorySource
 from shardex.store import data_files as fragments
-from shardex.store.data_file_reader import Damage, DataFileReader, matches_its_name
-from shardex.store.manifest import DataFile, read_manifest
+from shardex.store.data_file_damage import Damage, file_by_name
+from shardex.store.data_file_reader import DataFileReader
+from shardex.store.fragments import DataFile
+from shardex.store.manifest import read_manifest
 
 COLUMNS = [pa.field("n", pa.int8(), nullable=False), pa.field("s", pa.large_string(), nullable=False)]
 
@@ -73,9 +75,10 @@ def test_file_that_is_closed_during_a_read_is_read_to_the_end(data: tuple[DataFi
 
 def test_flipped_byte_damages_one_batch_or_the_foot(data: tuple[DataFile, bytes]) -> None:
     file, content = data
+    ends = reader(file, content).table.end.tolist()
     for at in range(len(content)):
         found = reader(file, flipped(content, at))
-        hit = next((k for k, batch in enumerate(file.batches) if at < batch.end), None)
+        hit = next((k for k, end in enumerate(ends) if at < end), None)
         with pytest.raises(ChecksumError, match=r"as it was written, got other bytes"):
             found.batch(hit or 0)
         (damage,) = found.examine()
@@ -85,13 +88,21 @@ def test_flipped_byte_damages_one_batch_or_the_foot(data: tuple[DataFile, bytes]
 
 def test_truncated_file_keeps_the_batches_before_the_cut(data: tuple[DataFile, bytes]) -> None:
     file, content = data
+    ends = reader(file, content).table.end.tolist()
+    whole_table = content.index(b"SXTABLE2") + int.from_bytes(content[file.end + 16 : file.end + 24], "little")
     for size in range(len(content)):
         found = reader(file, content[:size])
         with pytest.raises(TruncatedShardError, match=f"expected {len(content)} bytes, got {size}"):
             found.batch(0)
-        intact = {k for k, batch in enumerate(file.batches) if batch.end <= size}
-        what = f"expected {len(content)} bytes, got {size}; {len(intact)} of 3 batches are intact"
+        intact = {k for k, end in enumerate(ends) if end <= size}
+        how = (
+            "are intact"
+            if size >= whole_table or not intact
+            else "can be read, but not checked, because the foot had their checksums"
+        )
+        what = f"expected {len(content)} bytes, got {size}; {len(intact)} of 3 batches {how}"
         assert found.examine() == [Damage(what)]
+        assert list(found.unchecked) == ([] if size >= whole_table else sorted(intact))
         check_readable(found, intact)
 
 
@@ -125,6 +136,12 @@ def test_unexpected_columns(data: tuple[DataFile, bytes], column: pa.Field, what
         found.batch(1)
     assert found.examine() == [Damage(what)]
     assert not found.readable
+
+
+def matches_its_name(source: Source, path: str) -> bool:
+    """Return True if the file matches its name and is intact."""
+    found = file_by_name(source, path)
+    return found is not None and not DataFileReader(source, found[0], list(found[1])).examine()
 
 
 @pytest.mark.parametrize("numbered", [True, False])

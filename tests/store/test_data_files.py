@@ -19,7 +19,9 @@ from shardex.schema import Array, Features, Optional, Value
 from shardex.sources import LocalSource
 from shardex.store import data_files
 from shardex.store.data_files import FragmentWriter
-from shardex.store.manifest import Fragment, read_manifest
+from shardex.store.fragments import Fragment
+from shardex.store.manifest import read_manifest
+from tests.data_files import table_of
 from tests.strategies import datasets
 
 Samples = list[dict[str, Any]]
@@ -28,12 +30,26 @@ Samples = list[dict[str, Any]]
 def contents(folder: Path, fragments: list[Fragment]) -> list[tuple[int, list[int], bytes]]:
     """Return rows, rows of the batches, and bytes of the file of each fragment."""
     files = [(one.rows, one.groups[0]) for one in fragments]
-    return [(rows, [batch.rows for batch in file.batches], (folder / file.path).read_bytes()) for rows, file in files]
+    return [(rows, table_of(folder, file).rows.tolist(), (folder / file.path).read_bytes()) for rows, file in files]
 
 
 def appended(features: Features, samples: Samples, **options: Any) -> list[Any]:
     """Return the files of samples that are appended one by one."""
     return written(features, iter(samples), **options)
+
+
+def extended(features: Features, pieces: Iterator[dict[str, Any] | Columns], **options: Any) -> list[Any]:
+    """Return the files of samples that come from an iterator, with columns between them."""
+    with tempfile.TemporaryDirectory() as folder:
+        writer = FragmentWriter(LocalSource(folder), features, **options)
+        for piece in pieces:
+            if isinstance(piece, Columns) and len(piece) % 2:
+                writer.write(piece)
+                continue
+            samples = iter(samples_of(piece))
+            while writer.fill(samples, dict):
+                writer.flush()
+        return contents(Path(folder), writer.finish())
 
 
 def written(features: Features, pieces: Iterator[dict[str, Any] | Columns], **options: Any) -> list[Any]:
@@ -100,6 +116,7 @@ def test_columns_in_any_pieces_give_the_bytes_of_single_samples(
         single = [one for piece in pieces(samples, sizes, form) for one in samples_of(piece)]
         expected = appended(features, single, **options)
         assert written(features, pieces(samples, sizes, form), **options) == expected
+        assert extended(features, pieces(samples, sizes, form), **options) == expected
 
 
 @settings(deadline=None, max_examples=30)

@@ -34,6 +34,7 @@ from shardex.errors import (
 from shardex.sources import LocalSource, place_of
 from shardex.store import clean, compact, history, restore
 from shardex.store.manifest import read_manifest
+from tests.data_files import table_of
 from tests.locations import KINDS, new_location
 
 SCHEMA = {"n": int, "v": sx.Array("float32", (2,)), "t": sx.Array("int16", (None,)), "s": str, "o": str | None}
@@ -482,7 +483,7 @@ def test_update_of_many_rows_is_written_in_batches(tmp_path: Path, monkeypatch: 
     with sx.edit(tmp_path / "d") as tx:
         tx.update(slice(None), x=np.arange(1600.0).reshape(100, 16))
     (overlay,) = read_manifest(LocalSource(tmp_path / "d"), 2).overlays
-    assert [batch.rows for batch in overlay.batches] == [8] * 12 + [4]
+    assert table_of(tmp_path / "d", overlay).rows.tolist() == [8] * 12 + [4]
     assert [s.x[0] for s in sx.open(tmp_path / "d")] == list(range(0, 1600, 16))
 
 

@@ -14,7 +14,9 @@ from shardex.errors import ChecksumError, FormatError, NotFoundError, PathError
 from shardex.schema import Features
 from shardex.sources import LocalSource
 from shardex.sources.memory import MemorySource
-from shardex.store.manifest import Batch, DataFile, Fragment, Manifest, publish, read_manifest
+from shardex.store.fragment_list import FragmentList
+from shardex.store.fragments import Batch, DataFile, Fragment
+from shardex.store.manifest import Manifest, encode_manifest, publish, read_manifest
 from shardex.store.version_numbers import latest_version, manifest_path
 
 SCHEMA = Features.of({"x": int, "y": str})
@@ -26,14 +28,26 @@ def data_file(**changes: Any) -> DataFile:
     return msgspec.structs.replace(file, **changes)
 
 
+def file_of_version_2(**changes: Any) -> DataFile:
+    fields = {"x": "x", "y": "y"}
+    file = DataFile("data/0.arrow", 200, fields, foot="c" * 16, stored_end=150, stored_count=2, stored_rows=3)
+    return msgspec.structs.replace(file, **changes)
+
+
 def manifest(*files: DataFile, **changes: Any) -> Manifest:
-    made = Manifest(3, SCHEMA.to_json(), [Fragment(3, list(files or [data_file()]))], ids=3, change="create: 3 samples")
+    made = Manifest(
+        3,
+        SCHEMA.to_json(),
+        FragmentList([Fragment(3, list(files or [data_file()]))]),
+        ids=3,
+        change="create: 3 samples",
+    )
     return msgspec.structs.replace(made, **changes)
 
 
 def sealed(plain: Any) -> MemorySource:
     """Return a place with this manifest and its checksum."""
-    raw = msgspec.json.encode(plain)
+    raw = encode_manifest(plain) if isinstance(plain, Manifest) else msgspec.json.encode(plain)
     whole = {"xxh3": xxhash.xxh3_64_hexdigest(raw), "manifest": msgspec.Raw(raw)}
     return MemorySource({manifest_path(1): msgspec.json.encode(whole)})
 
@@ -47,6 +61,18 @@ def test_round_trip(tmp_path: Path) -> None:
         assert found.made.startswith("20")
         assert found.features == SCHEMA
         assert latest_version(place) == 1
+
+
+def test_files_of_both_versions() -> None:
+    """Version 1 is written as before, so that fingerprints stay the same; a file of version 2 needs number 2."""
+    assert b'"foot":"cccccccccccccccc"}' in msgspec.json.encode(data_file())
+    assert b'"foot":"cccccccccccccccc","end":150,"count":2,"rows":3}' in msgspec.json.encode(file_of_version_2())
+    for file, number in ((data_file(), 1), (file_of_version_2(), 2)):
+        place = MemorySource()
+        assert publish(place, 1, manifest(file))
+        (found,) = read_manifest(place, 1).fragments[0].groups
+        assert found == file and (found.end, found.count, found.rows, found.version) == (150, 2, 3, number)
+        assert read_manifest(place, 1).shardex == number
 
 
 def test_the_highest_number_is_current() -> None:
@@ -121,9 +147,9 @@ def test_path_outside_the_folder_raises(path: str) -> None:
         read_manifest(sealed(manifest(data_file(path=path))), 1)
 
 
-@pytest.mark.parametrize("plain", [{"shardex": 2}, {"shardex": 2, "fragments": "elsewhere"}, {"shardex": 0}])
+@pytest.mark.parametrize("plain", [{"shardex": 3}, {"shardex": 3, "fragments": "elsewhere"}, {"shardex": 0}])
 def test_newer_format_number_raises(plain: Any) -> None:
-    with pytest.raises(FormatError, match=f"of format 1, got {plain['shardex']}; use a newer shardex"):
+    with pytest.raises(FormatError, match=f"of format 1 to 2, got {plain['shardex']}; use a newer shardex"):
         read_manifest(sealed(plain), 1)
 
 
@@ -140,6 +166,11 @@ def test_newer_format_number_raises(plain: Any) -> None:
         (manifest(data_file(batches=[Batch(3, 0, -5, "")])), "expected batches with rows, one after another"),
         (manifest(data_file(batches=[Batch(4, 0, 5, ""), Batch(-1, 5, 9, "")])), "expected batches with rows"),
         (manifest(data_file(batches=[Batch(2, 0, 5, "")])), "expected 3 rows in data/0.arrow, got 2"),
+        (manifest(file_of_version_2(size=149)), "expected batches inside the 149 bytes of data/0.arrow, got 150"),
+        (manifest(file_of_version_2(stored_end=-1)), "expected batches inside the 200 bytes of data/0.arrow, got -1"),
+        (manifest(file_of_version_2(stored_count=0)), "expected batches with rows in data/0.arrow, got 0 with 3 rows"),
+        (manifest(file_of_version_2(stored_count=4)), "expected batches with rows in data/0.arrow, got 4 with 3 rows"),
+        (manifest(file_of_version_2(stored_rows=2)), "expected 3 rows in data/0.arrow, got 2"),
         (manifest(data_file(fields={"x": "x"})), "expected the fields x, y in every fragment"),
         (manifest(data_file(), data_file(fields={"y": "y"})), "expected the fields x, y in every fragment"),
         (manifest(ids=2), "expected ids below 2, got a fragment of 3 from 0"),
@@ -158,7 +189,7 @@ def test_contradictory_manifest_raises(plain: Any, message: str) -> None:
 def test_schema_of_too_many_levels_raises(depth: int) -> None:
     inner = msgspec.json.encode(SCHEMA.to_json()["x"])
     deep = b'{"kind":"sequence","feature":' * depth + inner + b"}" * depth
-    raw = msgspec.json.encode(manifest()).replace(inner, deep, 1)
+    raw = encode_manifest(manifest()).replace(inner, deep, 1)
     whole = b'{"xxh3":"%s","manifest":%s}' % (xxhash.xxh3_64_hexdigest(raw).encode(), raw)
     with pytest.raises(FormatError, match=r"00000001.json: expected"):
         read_manifest(MemorySource({manifest_path(1): whole}), 1)

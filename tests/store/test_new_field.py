@@ -12,7 +12,9 @@ import pytest
 import shardex as sx
 from shardex.errors import SchemaError
 from shardex.sources import LocalSource
-from shardex.store.manifest import Fragment, publish, read_manifest
+from shardex.store.fragment_list import FragmentList
+from shardex.store.fragments import Fragment
+from shardex.store.manifest import publish, read_manifest
 
 
 @pytest.fixture(params=[False, True], ids=["all rows", "one deleted"])
@@ -105,7 +107,7 @@ def test_two_fields_in_one_file(tmp_path: Path) -> None:
         again = msgspec.structs.replace(added, fields={"a": "b"})
         fragments.append(msgspec.structs.replace(fragment, groups=[base, added, again]))
     schema = {**manifest.schema, "a": manifest.schema["b"]}
-    assert publish(place, 3, msgspec.structs.replace(manifest, fragments=fragments, schema=schema))
+    assert publish(place, 3, msgspec.structs.replace(manifest, fragments=FragmentList(fragments), schema=schema))
     check_two_fields(folder)
     with sx.edit(folder) as tx:
         tx.update(1, a=7)

@@ -19,6 +19,7 @@ from shardex.store import data_files as fragments
 from shardex.store import recover, verify
 from shardex.store.manifest import Manifest, read_manifest
 from shardex.store.version_numbers import latest_version, manifest_path
+from tests.data_files import table_of
 
 SCHEMA = {"n": int, "v": sx.Array("float32", (2,)), "s": str, "o": str | None}
 
@@ -85,15 +86,31 @@ def test_intact_dataset_is_copied_completely(folder: Path, tmp_path: Path) -> No
 def test_truncated_file_loses_only_samples_after_the_cut(folder: Path, tmp_path: Path) -> None:
     expected = list(sx.open(folder))
     file = manifest(folder).fragments[1].groups[0]
-    content = (folder / file.path).read_bytes()
+    content, ends = (folder / file.path).read_bytes(), table_of(folder, file).end.tolist()
     for number, size in enumerate(range(0, file.size, 97)):
         (folder / file.path).write_bytes(content[:size])
         done = recover(folder, tmp_path / str(number), progress=False)
-        whole = sum(batch.end <= size for batch in file.batches)
+        whole = sum(end <= size for end in ends)
         lost = [row for one in done.lost for row in one.samples or ()]
         assert lost == list(range(4 + whole, 8)) and done.samples == 10 - len(lost)
         assert list(sx.open(done.path)) == [one for k, one in enumerate(expected) if k not in lost]
         assert {one.file for one in done.lost} == ({file.path} if lost else set())
+
+
+def test_batches_without_checksums_are_saved_with_a_note(folder: Path, tmp_path: Path) -> None:
+    """The checksums of a file are in its foot. A foot that is damaged is made again, one that is gone is not."""
+    expected = list(sx.open(folder))
+    file = manifest(folder).fragments[1].groups[0]
+    content = (folder / file.path).read_bytes()
+    lost = f"4 rows of {file.path} are not checked: the checksums in its foot are lost"
+    for name, data, notes in (
+        ("table", content[: file.end + 8] + b"?" * 64 + content[file.end + 72 :], []),
+        ("cut", content[: file.end + 30], [lost]),
+    ):
+        (folder / file.path).write_bytes(data)
+        done = recover(folder, tmp_path / name, progress=False)
+        assert (done.samples, done.lost, done.notes) == (10, [], notes)
+        assert list(sx.open(done.path)) == expected
 
 
 @pytest.mark.parametrize("edit", [False, True])
@@ -102,12 +119,12 @@ def test_flipped_byte_loses_at_most_one_batch(folder: Path, tmp_path: Path, edit
         edited(folder)
     expected = list(sx.open(folder))
     for number, file in enumerate(file for one in manifest(folder).fragments for file in one.groups):
-        content = (folder / file.path).read_bytes()
+        content, most = (folder / file.path).read_bytes(), table_of(folder, file).rows.max()
         for at in range(0, len(content), 577):
             flip(folder / file.path, at)
             done = recover(folder, tmp_path / f"{number} {at}", progress=False)
             lost = [row for one in done.lost for row in one.samples or ()]
-            assert len(lost) <= max(batch.rows for batch in file.batches)
+            assert len(lost) <= most
             assert done.samples == len(expected) - len(lost)
             assert list(sx.open(done.path)) == [one for k, one in enumerate(expected) if k not in lost]
             (folder / file.path).write_bytes(content)
@@ -211,10 +228,14 @@ def test_recover_without_a_manifest(folder: Path, tmp_path: Path, left: bytes | 
     path.write_bytes(left) if left is not None else path.unlink()
     done = recover(folder, tmp_path / "all")
     assert list(sx.open(done.path)) == expected and done.lost == [] and done.version is None
-    assert "no manifest is left" in done.notes[-1]
+    assert "no manifest can be used" in done.notes[-1]
     assert sx.open(done.path).features == sx.Features.of(SCHEMA)
-    flip(folder / second, 1000)
+    flip(folder / second, 100)  # in its first batch, of one sample
     done = recover(folder, tmp_path / "some")
+    assert sorted(s.n for s in sx.open(done.path)) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert [(one.file, one.samples) for one in done.lost] == [(second, None)]
+    flip(folder / second, os.path.getsize(folder / second) - 50)
+    done = recover(folder, tmp_path / "fewer")
     assert [s.n for s in sx.open(done.path)] == [0, 1, 2, 3, 8, 9]
     assert [(one.file, one.samples) for one in done.lost] == [(second, None)]
 
@@ -231,7 +252,7 @@ def test_recover_without_a_manifest_keeps_the_most_common_fields(folder: Path, t
 def test_no_manifest_and_no_intact_file_raises(folder: Path, tmp_path: Path) -> None:
     (folder / manifest_path(1)).unlink()
     for path in (folder / "data").iterdir():
-        flip(path, 50)
+        flip(path, os.path.getsize(path) - 50)
     with pytest.raises(FormatError, match="expected a manifest, or an intact data file, got neither"):
         recover(folder, tmp_path / "new")
     assert not (tmp_path / "new").exists()

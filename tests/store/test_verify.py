@@ -18,8 +18,11 @@ from shardex.errors import ArgumentError, FormatError, NotFoundError, PathError,
 from shardex.sources import LocalSource
 from shardex.store import Problem, leftovers, verify
 from shardex.store import data_files as fragments
-from shardex.store.manifest import DataFile, Manifest, publish, read_manifest
+from shardex.store.fragment_list import FragmentList
+from shardex.store.fragments import DataFile
+from shardex.store.manifest import Manifest, publish, read_manifest
 from shardex.store.version_numbers import latest_version, manifest_path
+from tests.data_files import table_of
 
 SCHEMA = {"n": int, "v": sx.Array("float32", (2,)), "s": str, "o": str | None}
 
@@ -115,8 +118,8 @@ def test_flipped_bytes_are_reported(folder: Path) -> None:
 def test_reported_samples_and_fields_cannot_be_read(folder: Path) -> None:
     edited(folder)
     for use in [group for fragment in manifest(folder).fragments for group in fragment.groups]:
-        for batch in use.batches:
-            flip(folder / use.path, batch.begin + 3)
+        for begin in table_of(folder, use).begin.tolist():
+            flip(folder / use.path, begin + 3)
             problem = only(folder)
             ds = sx.open(folder)
             assert problem.samples is not None and set(problem.fields) == set(use.fields)
@@ -128,12 +131,12 @@ def test_reported_samples_and_fields_cannot_be_read(folder: Path) -> None:
                                 ds.read([row], [name])
                     else:
                         ds.read([row], [name])
-            flip(folder / use.path, batch.begin + 3)
+            flip(folder / use.path, begin + 3)
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "cut off": (lambda path: os.truncate(path, 300), "expected 2882 bytes, got"),
-    "longer": (lambda path: path.write_bytes(path.read_bytes() + b"x"), "expected 2882 bytes, got"),
+    "cut off": (lambda path: os.truncate(path, 300), "expected 3906 bytes, got"),
+    "longer": (lambda path: path.write_bytes(path.read_bytes() + b"x"), "expected 3906 bytes, got"),
     "gone": (lambda path: path.unlink(), "cannot look at: No such file"),
     "without a foot": (lambda path: flip(path, -1), "expected the foot (bytes"),
 }
@@ -210,6 +213,8 @@ def test_damaged_manifests(folder: Path) -> None:
 def republish(folder: Path, **changes: Any) -> None:
     place = LocalSource(folder)
     number = latest_version(place)
+    if "fragments" in changes:
+        changes["fragments"] = FragmentList(changes["fragments"])
     assert publish(place, number + 1, msgspec.structs.replace(read_manifest(place, number), **changes))
 
 
@@ -316,7 +321,7 @@ def test_workers_find_the_same_problems(folder: Path) -> None:
     edited(folder)
     assert problems_everywhere(folder) == []
     first, second, third = (fragment.groups[0] for fragment in manifest(folder).fragments[:3])
-    flip(folder / first.path, first.batches[2].begin + 3)
+    flip(folder / first.path, table_of(folder, first).begin[2] + 3)
     os.truncate(folder / second.path, 300)
     (folder / third.path).unlink()
     found = problems_everywhere(folder)

@@ -16,6 +16,7 @@ import pytest
 
 import shardex as sx
 from shardex.errors import CommitConflict, NotFoundError, SourceError, StorageFullError, VersionExpired
+from shardex.files import LATEST_EVERY
 from shardex.sources import LocalSource, Place, place_of
 from shardex.sources.memory import MemorySource
 from shardex.store import leftovers, version_numbers, versions, versions_in
@@ -484,3 +485,60 @@ def test_commit_succeeds_if_the_look_at_its_closed_block_fails(tmp_path: Path, m
     monkeypatch.setattr(LocalSource, "stat", stat)
     append(folder, 1)
     assert values(folder) == [0, 1]
+
+
+# -- the file that names a late version ---------------------------------------------------------------------------
+
+
+def listed(folder: Path) -> int:
+    return max(int(path.stem) for path in (folder / "_shardex").glob("*.json"))
+
+
+def test_latest_version_is_found_without_listing_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, lists = LocalSource(tmp_path), list[str]()
+
+    def paths(self: LocalSource, prefix: str = "") -> list[str]:
+        lists.append(prefix)
+        return []
+
+    monkeypatch.setattr(LocalSource, "paths", paths)
+    for number in range(1, 3 * LATEST_EVERY):
+        assert claim_number(place, number, f"{number:016x}", b"{}")
+        lists.clear()
+        if number >= LATEST_EVERY:
+            assert latest_version(place) == number and not lists
+    assert (tmp_path / "_shardex" / "latest").read_text() == f"{2 * LATEST_EVERY}\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"9999999999", b"-1", b"7", b"64", b"200", b"\xff\xfe", None])
+def test_a_wrong_or_missing_latest_file_changes_nothing(tmp_path: Path, content: bytes | None) -> None:
+    place = LocalSource(tmp_path)
+    for number in range(1, 3 * LATEST_EVERY + 5):
+        place.put_if_absent(manifest_path(number), b"{}")
+    if content is not None:
+        place.put("_shardex/latest", content)
+    assert latest_version(place) == listed(tmp_path)
+
+
+def test_lost_names_do_not_hide_later_versions(tmp_path: Path) -> None:
+    place = LocalSource(tmp_path)
+    for number in range(1, 2 * LATEST_EVERY):
+        claim_number(place, number, "", b"{}")
+    for number in (LATEST_EVERY - 3, LATEST_EVERY + 1, LATEST_EVERY + 2, LATEST_EVERY + 9):
+        place.remove(manifest_path(number))
+        assert latest_version(place) == 2 * LATEST_EVERY - 1
+    place.remove(manifest_path(2 * LATEST_EVERY - 1))
+    assert latest_version(place) == 2 * LATEST_EVERY - 2
+    place.remove(manifest_path(LATEST_EVERY))
+    assert latest_version(place) == 2 * LATEST_EVERY - 2
+
+
+def test_the_latest_file_is_no_leftover(tmp_path: Path) -> None:
+    folder = str(tmp_path / "d")
+    for x in range(LATEST_EVERY + 2):
+        append(folder, x)
+    assert leftovers(folder) == [] and values(folder) == list(range(LATEST_EVERY + 2))
+    sx.clean(folder, grace=0)
+    assert leftovers(folder) == [] and values(folder) == list(range(LATEST_EVERY + 2))
+    append(folder, -1)
+    assert values(folder)[-1] == -1

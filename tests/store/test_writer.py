@@ -24,6 +24,7 @@ from shardex.store import writer as writer_module
 from shardex.store.manifest import read_manifest
 from shardex.store.version_numbers import latest_version
 from shardex.store.writer import ArrowWriter
+from tests.data_files import table_of
 
 SCHEMA = {"n": int, "s": str | None, "x": sx.Array("float32", (None, 2))}
 
@@ -90,7 +91,7 @@ def test_shards_end_by_rows_or_bytes_and_batches_by_bytes(tmp_path: Path, monkey
             for _ in range(10):
                 out.append(x=np.zeros(1 << 10, np.uint8))
         manifest = read_manifest(LocalSource(tmp_path / name), 1)
-        return [[batch.rows for batch in fragment.groups[0].batches] for fragment in manifest.fragments]
+        return [table_of(tmp_path / name, fragment.groups[0]).rows.tolist() for fragment in manifest.fragments]
 
     assert rows("plain") == [[4, 4, 2]]
     assert rows("rows", shard_rows=3) == [[3], [3], [3], [1]]

@@ -109,7 +109,9 @@ def test_columns_are_checked_too(tmp_path: Path) -> None:
         out.extend({"image": [PIXELS, JPEG]})
         with pytest.raises(SchemaError, match=r"expected an image file.*sample 3, field image"):
             out.extend({"image": [PNG, b"broken"]})
-    assert sx.open(tmp_path / "d")["image"] == [PNG, JPEG, PNG]  # up to the wrong one
+        with pytest.raises(SchemaError, match=r"expected an image file.*sample 3, field image"):
+            out.extend({"image": one} for one in (PNG, b"broken"))
+    assert sx.open(tmp_path / "d")["image"] == [PNG, JPEG, PNG]  # of samples those before the wrong one
 
 
 def test_edits_take_values_of_all_forms(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """The public names of `import shardex`, and the packages that it must not import."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -31,10 +31,6 @@ LAZY = {
 }
 
 
-def is_submodule(value: object) -> bool:
-    return isinstance(value, ModuleType) and value.__name__.startswith("shardex.")
-
-
 def test_dir_shows_the_public_names() -> None:
     assert {name for name in dir(shardex) if not name.startswith("_")} == set(shardex.__all__)
 
@@ -43,9 +39,19 @@ def test_all_is_sorted() -> None:
     assert list(shardex.__all__) == sorted(shardex.__all__)
 
 
+def names_for_type_checkers() -> dict[str, str]:
+    """Return the names that the package imports for type checkers only, and their rooms."""
+    tree = ast.parse(Path(shardex.__file__).read_text("utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module != "shardex"]
+    return {one.name: str(node.module) for node in imports for one in node.names}
+
+
 def test_all_is_complete() -> None:
-    public = {name for name, value in vars(shardex).items() if not name.startswith("_") and not is_submodule(value)}
-    assert set(shardex.__all__) == public
+    known = names_for_type_checkers()
+    assert list(shardex.__all__) == sorted(known)
+    for name, room in known.items():
+        assert getattr(shardex, name) is getattr(sys.modules[room], name)
+        assert vars(shardex)[name] is getattr(shardex, name), "the second use finds it without a search"
 
 
 @pytest.mark.parametrize("name", shardex.__all__)
@@ -56,9 +62,33 @@ def test_every_name_is_documented(name: str) -> None:
 
 
 def test_import_loads_nothing_heavy() -> None:
-    code = "import sys, shardex; print(*sys.modules)"
+    code = "import sys; from shardex import *; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not LAZY & set(done.stdout.split())
+    assert not (LAZY | {"numpy.ma", "numpy.random"}) & set(done.stdout.split())
+
+
+def test_a_room_is_imported_when_it_is_used() -> None:
+    code = """
+import sys, shardex
+assert not {name for name in sys.modules if name.startswith(("shardex.", "numpy", "pyarrow"))}
+shardex.Ragged
+assert "shardex.kernel" in sys.modules and "shardex.schema" not in sys.modules
+shardex.schema.Text
+assert "shardex.dataset" not in sys.modules
+shardex.workers, shardex.arrow.types, shardex.errors
+from shardex import cli
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_reading_a_native_dataset_imports_no_masked_arrays(tmp_path: Path) -> None:
+    """`np.unique` imports `numpy.ma`, which takes longer than to open a dataset and to read a sample."""
+    shardex.write(tmp_path / "d", [{"x": [1, 2], "s": "a"}] * 8, progress=False)
+    code = (
+        "import sys, shardex; ds = shardex.open(sys.argv[1]); ds[0], ds.read([3, 1]); print('numpy.ma' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "d"], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_sources_load_nothing_heavy() -> None:

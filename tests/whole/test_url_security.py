@@ -13,6 +13,7 @@ import pytest
 import shardex as sx
 from shardex.errors import AddressError, ArgumentError, NotFoundError, RemoteError, ShardexError
 from shardex.sources import LocalSource, storage
+from shardex.store.fragment_list import FragmentList
 from shardex.store.manifest import Manifest, publish, read_manifest
 from tests.servers.faulty import FaultyServer
 
@@ -31,7 +32,9 @@ def adopted(server: FaultyServer, folder: Path, url: str) -> None:
     (fragment,) = manifest.fragments
     assert fragment.foreign is not None
     other = msgspec.structs.replace(fragment.foreign, what=url)
-    changed: Manifest = msgspec.structs.replace(manifest, fragments=[msgspec.structs.replace(fragment, foreign=other)])
+    changed: Manifest = msgspec.structs.replace(
+        manifest, fragments=FragmentList([msgspec.structs.replace(fragment, foreign=other)])
+    )
     assert publish(LocalSource(folder), 2, changed)
 
 

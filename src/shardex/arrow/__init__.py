@@ -3,38 +3,50 @@
 In: features, samples, and Arrow record batches. Out: record batches to write, columns and samples, and tables for SQL
 and other tools. All modules use the mapping between features and Arrow types in `types`.
 
-Writing: `batch_builder` appends samples to the encoders of `encode`. Reading: `mapped_table` copies straight from the
-buffers of memory-mapped batches; `decoded_table` decodes Parquet row groups and compressed batches. Nested types, which
-the kernel cannot copy, are converted by `decode`.
+Writing: `batch_builder` appends samples to a collector of `collect`, or takes columns as they are. Reading:
+`mapped_table` copies straight from the buffers of memory-mapped batches, `checked_table` from those of files with
+checksums; `decoded_table` decodes Parquet row groups and compressed batches. Nested types, which the kernel cannot
+copy, are converted by `decode`.
 
 - `types`: Arrow types of features, and features of Arrow schemas
 - `hf_metadata`: features in the metadata of files that Hugging Face `datasets` wrote
 - `storage`: Arrow arrays without encodings such as views; which parts have nulls
 - `encode_values`: numbers, dates, text and bytes of one field to an Arrow array
 - `encode`: values of one field to an Arrow array
+- `collect`: samples to one Arrow array per field
 - `batch_builder`: samples to record batches
 - `to_table`: columns to a table
 - `decode`: Arrow arrays to columns
 - `media_structs`: images, audio and video of Hugging Face `datasets` to bytes
-- `field_readers`: read one field of memory-mapped batches
+- `chunks`: rows as record batches, and the reader of fields of any type
+- `list_readers`: readers of text, bytes and arrays of different lengths
+- `field_readers`: the reader of each field of memory-mapped batches
 - `mapped_table`: memory-mapped record batches as one table
+- `checked_table`: files with checksums as one table; `block_checks` checks the blocks that are read
+- `buffer_layout`: which buffers of a batch belong to a column
 - `decoded_table`: Parquet row groups and compressed batches as one table, with a cache
 - `sql_columns`: fields as the columns that DuckDB reads
 - `ipc_footer`: positions of the batches in an Arrow IPC file
 """
 
-from shardex.arrow.batch_builder import BatchBuilder
+from shardex.arrow.batch_builder import BatchBuilder, EncodedColumns
+from shardex.arrow.block_checks import FileSizes
+from shardex.arrow.checked_table import CheckedTable
+from shardex.arrow.collect import MOST_ROWS
 from shardex.arrow.decode import decode_array, list_bounds, list_parts
 from shardex.arrow.decoded_table import CACHE_BYTES, DecodedTable, DecodeLimit
 from shardex.arrow.hf_metadata import feature_of_hf, media_to_hf
 from shardex.arrow.ipc_footer import (
     FOOTER_TAIL,
+    BatchLayout,
     Block,
     batch_is_compressed,
-    batch_null_counts,
+    batch_layout,
     decompressed_size,
     footer_blocks,
     footer_size,
+    message_at,
+    message_head_size,
     open_ipc_file,
     stream_blocks,
     valid_batch,
@@ -75,17 +87,22 @@ from shardex.arrow.types import (
 __all__ = [
     "CACHE_BYTES",
     "FOOTER_TAIL",
+    "MOST_ROWS",
     "BatchBuilder",
+    "BatchLayout",
     "Block",
+    "CheckedTable",
     "DecodeLimit",
     "DecodedTable",
+    "EncodedColumns",
+    "FileSizes",
     "MappedTable",
     "Path",
     "ReadFile",
     "arrow_schema",
     "arrow_type",
     "batch_is_compressed",
-    "batch_null_counts",
+    "batch_layout",
     "check_column_names",
     "concat_columns",
     "concat_tables",
@@ -103,6 +120,8 @@ __all__ = [
     "list_bounds",
     "list_parts",
     "media_to_hf",
+    "message_at",
+    "message_head_size",
     "no_file",
     "null_paths",
     "null_paths_of_counts",

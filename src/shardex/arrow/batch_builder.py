@@ -1,20 +1,20 @@
 """`BatchBuilder`: collects samples into Arrow record batches for the Arrow and Parquet writers.
 
-A sample is appended whole or not at all: if an encoder (`encode`) refuses a value, or anything else fails, the encoders
-of all fields drop their values of that sample. Samples that come as columns are converted at once (`EncodedColumns`),
-and the writer adds those of them that belong to the current batch. The same samples give the same batches either way:
-both ways count the same `nbytes`, and the buffers of a batch hold nothing else, not even in their padding.
+A sample is appended whole or not at all: if a value does not fit, or anything else fails, the collector of the values
+(`collect`) drops all those of that sample. Samples that come as columns are converted at once (`EncodedColumns`), and
+the writer adds those of them that belong to the current batch. The same samples give the same batches either way: both
+ways count the same `nbytes`, and the buffers of a batch hold nothing else, not even in their padding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow.encode import encoder_of
+from shardex.arrow.collect import MOST_ROWS, Convert, collector_of
 from shardex.arrow.to_table import to_table
 from shardex.arrow.types import arrow_schema
 from shardex.errors import SchemaError
@@ -53,9 +53,7 @@ class BatchBuilder:
     def __init__(self, features: Features) -> None:
         self.features = features
         self.schema = arrow_schema(features)
-        self._encoders = [encoder_of(feature) for feature in features.values()]
-        self._appends = [(name, encoder.append) for name, encoder in zip(features, self._encoders, strict=True)]
-        self._expected = len(features) or -1  # -1 sends every sample to the check, which raises
+        self._collector = collector_of(features)
         self.rows = 0
         """Samples in the current batch."""
         self.finished = 0
@@ -63,34 +61,48 @@ class BatchBuilder:
         self.place = ""
         """What errors call the next sample; by default its number among those appended."""
         self._parts: list[pa.RecordBatch] = []
-        """First samples of the current batch, if some of it came as columns; the encoders have those after them."""
+        """First samples of the current batch, if some of it came as columns; the collector has those after them."""
         self._part_rows = self._part_bytes = 0
 
     @property
     def nbytes(self) -> int:
         """Approximate size of the current batch."""
-        return self._part_bytes + sum(encoder.nbytes for encoder in self._encoders)
+        return self._part_bytes + self._collector.nbytes
 
     def append(self, sample: Mapping[str, Any]) -> None:
         """Append one sample, whole or not at all."""
-        name: str | None = None
         try:
-            for name, append in self._appends:
-                append(sample[name])
-            if len(sample) != self._expected:
-                name = None
-                if not self.features:
-                    raise SchemaError("expected a schema with at least one field, got none")
-                refuse_unknown_fields(sample, self.features)
-            self.rows += 1
-        except SchemaError as error:
-            self._truncate()
-            raise self._located(error, name) from None
+            if not self.features:
+                raise SchemaError("expected a schema with at least one field, got none")
+            self._collector.append(sample)
         except BaseException as error:
-            self._truncate()
-            if not isinstance(error, KeyError) or name is None or name in sample:
-                raise
-            self.append(self._complete(sample))
+            self._refuse(error)
+            raise
+        self.rows += 1
+
+    def extend(self, samples: Iterator[Any], limit: int, most: int = MOST_ROWS, convert: Convert = dict) -> bool:
+        """Append samples until the batch has `most` rows or about `limit` bytes; return False at their end.
+
+        The size is compared at some numbers of rows (`is_compared`). Samples that are no dicts go through `convert`.
+        """
+        if not self.features:
+            raise self._located(SchemaError("expected a schema with at least one field, got none"), None)
+        before = self._part_rows
+        try:
+            return self._collector.extend(samples, before, limit - self._part_bytes, most, convert)
+        except BaseException as error:
+            self._refuse(error)
+            raise
+        finally:
+            self.rows = before + self._collector.rows
+
+    def _refuse(self, error: BaseException) -> None:
+        """Remove what there is of a sample that raised an error, and say where it is if it does not fit."""
+        collector = self._collector
+        self.rows = self._part_rows + collector.rows
+        collector.truncate(collector.rows)
+        if isinstance(error, SchemaError) and not collector.outside:
+            raise self._located(error, collector.field) from None
 
     def encode(self, columns: Columns) -> EncodedColumns:
         """Convert samples that come as columns, for `add`."""
@@ -118,28 +130,16 @@ class BatchBuilder:
         self.rows -= 1
         self._truncate()
 
-    def _complete(self, sample: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the sample with `None` for the optional fields that it lacks; `append` raises for unknown fields."""
-        complete = dict(sample)
-        for name, feature in self.features.items():
-            if name not in sample:
-                try:
-                    complete[name] = fit(MISSING, feature)
-                except SchemaError as error:
-                    raise self._located(error, name) from None
-        return complete
-
     def _located(self, error: SchemaError, name: str | None) -> SchemaError:
         field = "" if name is None else f", field {name}"
         return located(error, f"{self.place or f'sample {self.finished + self.rows}'}{field}")
 
     def _truncate(self) -> None:
-        for encoder in self._encoders:
-            encoder.truncate(self.rows - self._part_rows)
+        self._collector.truncate(self.rows - self._part_rows)
 
     def _take(self) -> pa.RecordBatch:
-        """Return the samples in the encoders as one batch."""
-        return pa.RecordBatch.from_arrays([encoder.finish() for encoder in self._encoders], schema=self.schema)
+        """Return the samples in the collector as one batch."""
+        return pa.RecordBatch.from_arrays(self._collector.finish(), schema=self.schema)
 
     def finish(self) -> pa.RecordBatch:
         """Return the collected samples as one batch and start the next."""
@@ -162,13 +162,35 @@ def _joined(arrays: list[pa.Array]) -> pa.Array:
 
     Arrow writes values that follow a slice too, as padding to 64 bytes.
     """
-    if len(arrays) == 1:
-        kind, items = arrays[0].type, len(arrays[0])
-        if pa.types.is_fixed_size_list(kind):
-            kind, items = kind.value_type, items * kind.list_size
-        if pa.types.is_primitive(kind) and not arrays[0].null_count and items * kind.bit_width % 512 == 0:
-            return arrays[0]
-    return pa.concat_arrays(arrays)
+    exact = _cut(arrays[0]) if len(arrays) == 1 and not arrays[0].null_count else None
+    return pa.concat_arrays(arrays) if exact is None else exact
+
+
+def _cut(array: pa.Array) -> pa.Array | None:
+    """Return an array without nulls whose buffers end with its values, which are not copied; None for other types."""
+    kind, rows, buffers = array.type, len(array), array.buffers()
+    if pa.types.is_primitive(kind) and kind.bit_width % 8 == 0:
+        return pa.Array.from_buffers(kind, rows, [None, _part(buffers[1], array.offset, rows, kind.bit_width // 8)], 0)
+    if pa.types.is_fixed_size_list(kind):
+        values = array.values.slice(array.offset * kind.list_size, rows * kind.list_size)
+        whole = None if values.null_count else _cut(values)
+        return None if whole is None else pa.Array.from_buffers(kind, rows, [None], 0, children=[whole])
+    lists = pa.types.is_large_list(kind)
+    if not lists and not pa.types.is_large_string(kind) and not pa.types.is_large_binary(kind):
+        return None
+    offsets = np.frombuffer(buffers[1], np.int64, rows + 1, 8 * array.offset)
+    begin, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    rebased = pa.py_buffer(offsets - begin)
+    if not lists:
+        data = None if buffers[2] is None else _part(buffers[2], begin, count, 1)
+        return pa.Array.from_buffers(kind, rows, [None, rebased, data], 0)
+    if array.values.null_count or (items := _cut(array.values.slice(begin, count))) is None:
+        return None
+    return pa.Array.from_buffers(kind, rows, [None, rebased], 0, children=[items])
+
+
+def _part(buffer: pa.Buffer, begin: int, count: int, width: int) -> pa.Buffer:
+    return buffer.slice(begin * width, count * width)
 
 
 # -- columns --------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from shardex.arrow.storage import storage_array
 from shardex.arrow.types import fixed_sizes, is_binary, is_list, items_per_row, number_array, units_per_stored
 from shardex.errors import FormatError, SchemaError
-from shardex.kernel import Column, Columns, Integers, Masked, Ragged, TimeArray, values_of, with_missing
+from shardex.kernel import Column, Columns, Integers, Masked, Ragged, TimeArray, arrays_of, values_of, with_missing
 from shardex.schema import (
     COMPACT,
     JSON,
@@ -214,12 +214,15 @@ def _structs(array: pa.StructArray, feature: Struct) -> list[dict[str, Any]]:
 
 
 def _lists(array: pa.Array, feature: Sequence) -> list[list[Any]]:
-    if pa.types.is_fixed_size_list(array.type):
-        offsets, values = np.arange(len(array) + 1) * array.type.list_size, array.flatten()
-    else:
-        offsets, values = list_parts(array)
+    offsets, values = _parts_of_lists(array)
     items = values_of(decode_array(values, feature.feature))
     return [items[a:b] for a, b in pairwise(offsets.tolist())]
+
+
+def _parts_of_lists(lists: pa.Array) -> tuple[Integers, pa.Array]:
+    if pa.types.is_fixed_size_list(lists.type):
+        return np.arange(len(lists) + 1) * lists.type.list_size, lists.flatten()
+    return list_parts(lists)
 
 
 def list_bounds(lists: pa.Array) -> Integers:
@@ -294,11 +297,17 @@ def _listed(array: pa.Array, feature: Array, dtype: np.dtype[Any]) -> Column:
 
 
 def _shaped(array: pa.StructArray, feature: Array, dtype: np.dtype[Any]) -> Column:
-    values, shapes = array.field("values"), array.field("shape")
-    offsets = values.offsets.to_numpy().tolist()
-    flat = np.asarray(values.values)
-    rows = (flat[a:b].view(dtype) for a, b in pairwise(offsets))
-    return stack_arrays([reshape(row, shape) for row, shape in zip(rows, shapes.to_pylist(), strict=True)], feature)
+    (ends, values), (bounds, sizes) = _parts_of_lists(array.field("values")), _parts_of_lists(array.field("shape"))
+    if values.null_count or sizes.null_count:
+        raise FormatError(f"expected {feature}, got nulls inside of arrays or shapes")
+    flat, ends = np.asarray(values).view(dtype), ends // (2 if dtype.kind == "c" else 1)
+    lengths, ndims, every = np.diff(ends), np.diff(bounds), np.asarray(sizes)
+    ndim = len(feature.shape or ())
+    if ndim and (ndims == ndim).all() and not (every < 0).any():
+        shapes = every.reshape(-1, ndim)
+        if (shapes.prod(axis=1) == lengths).all():
+            return Ragged.from_values(flat, ends, shapes=shapes)
+    return stack_arrays(arrays_of(flat, lengths, every, ndims), feature)
 
 
 def reshape(row: NDArray[Any], shape: SequenceOf[int]) -> NDArray[Any]:

@@ -9,15 +9,17 @@ encoders of all fields into record batches.
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.encode_values import Blobs, Decimals, Nulls, Numbers, Pieces, Texts, Units
+from shardex.arrow.encode_values import Blobs, Decimals, Nulls, Numbers, Pieces, Texts, Units, offsets_of
 from shardex.arrow.types import arrow_type, fixed_sizes, number_array, storage_dtype
 from shardex.errors import SchemaError
+from shardex.kernel import Integers
 from shardex.schema import (
     COMPACT,
     JSON,
@@ -43,6 +45,7 @@ from shardex.schema import (
     fit_class,
     fit_media,
     fit_number,
+    has_shape,
     is_missing,
     list_items,
     map_items,
@@ -182,37 +185,66 @@ class _RaggedArrays(Pieces):
         return pa.Array.from_buffers(arrow_type(self._feature), rows, buffers, 0, children=[number_array(values)])
 
 
-class _ShapedArrays:
-    """Arrays of any other shape: the elements as one ragged array, and the shapes."""
+class _ShapedArrays(Pieces):
+    """Arrays of any other shape: the elements of all of them, and their shapes."""
+
+    _row_bytes = 24
 
     def __init__(self, feature: Array) -> None:
+        super().__init__()
         self._feature = feature
-        self._type = arrow_type(feature)
-        self._values = _RaggedArrays(Array(feature.dtype, (None,)))
+        self._dtype = np.dtype(feature.dtype)
         self._filler = (0,) * len(feature.shape or ())
         self._shapes: list[tuple[int, ...]] = []
 
-    @property
-    def nbytes(self) -> int:
-        return self._values.nbytes + 16 * len(self._shapes)
-
     def append(self, value: Any) -> None:
-        array = fit_array(value, self._feature)
-        self._values.append(array.reshape(-1))
-        self._shapes.append(array.shape)
+        if (
+            type(value) is not np.ndarray
+            or value.dtype is not self._dtype
+            or not has_shape(value.shape, self._feature.shape)
+        ):
+            value = fit_array(value, self._feature)
+        piece = value.tobytes()
+        self._pieces.append(piece)
+        self._shapes.append(value.shape)
+        self.nbytes += len(piece) + 24
 
     def append_filler(self) -> None:
-        self._values.append_filler()
+        super().append_filler()
         self._shapes.append(self._filler)
 
     def truncate(self, rows: int) -> None:
-        self._values.truncate(rows)
+        super().truncate(rows)
         del self._shapes[rows:]
 
     def finish(self) -> pa.Array:
-        shapes = pa.array([list(shape) for shape in self._shapes], self._type.field("shape").type)
-        self._shapes = []
-        return pa.StructArray.from_arrays([self._values.finish(), shapes], fields=list(self._type))
+        rows, offsets, data = self._take()
+        shapes, self._shapes = self._shapes, []
+        values = np.frombuffer(data, storage_dtype(self._dtype))
+        sizes = np.fromiter(chain.from_iterable(shapes), np.int64)
+        return shaped_arrays(
+            self._feature, values, offsets // values.itemsize, sizes, offsets_of(map(len, shapes), rows)
+        )
+
+
+def shaped_arrays(
+    feature: Array, values: NDArray[Any], offsets: Integers, sizes: Integers, bounds: Integers
+) -> pa.Array:
+    """Return arrays and their shapes as structs.
+
+    :param values: the elements of all arrays, in their storage dtype
+    :param offsets: where the elements of each array begin, and the end of the last one
+    :param sizes: the shapes of all arrays, end to end
+    :param bounds: where the shape of each array begins in `sizes`, and the end of the last one
+    """
+    kind, rows = arrow_type(feature), len(offsets) - 1
+    elements, shape = kind.field("values").type, kind.field("shape").type
+    bounds_buffer = [] if feature.shape is not None else [pa.py_buffer(bounds.astype(np.int32))]
+    parts = [
+        pa.Array.from_buffers(elements, rows, [None, pa.py_buffer(offsets)], 0, children=[number_array(values)]),
+        pa.Array.from_buffers(shape, rows, [None, *bounds_buffer], 0, children=[number_array(sizes)]),
+    ]
+    return pa.Array.from_buffers(kind, rows, [None], 0, children=parts)
 
 
 # -- nested values --------------------------------------------------------------------------------------------

@@ -11,10 +11,12 @@ import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from shardex.arrow.types import check_column_names
 from shardex.errors import FormatError
+from shardex.kernel import Integers
 
 FOOTER_TAIL = 10
 """Bytes at the end of a file: the size of the footer, and the magic."""
@@ -87,30 +89,49 @@ def batch_is_compressed(head: bytes, where: str) -> bool:
     """
     try:
         batch = _batch(head, _message(head))
-        nodes, length = _numbers(head, batch, _NODES), _field(head, batch, _ROWS)
+        nodes, length = _pairs(head, batch, _NODES), _field(head, batch, _ROWS)
         rows = struct.unpack_from("<q", head, length)[0] if length else 0
-        if nodes and (min(nodes) < 0 or nodes[0] != rows):
+        if len(nodes) and (nodes.min() < 0 or nodes[0, 0] != rows):
             raise IndexError
         return bool(_field(head, batch, _COMPRESSION))
     except (struct.error, IndexError):
         raise FormatError(f"{where}: expected the header of a batch, got something else") from None
 
 
-def batch_null_counts(head: bytes, where: str) -> tuple[int, list[int]]:
-    """Return the rows of a batch and the null counts of its fields, and of the parts inside them, given its header."""
+class BatchLayout(NamedTuple):
+    """What the header of a batch says: its rows, null counts and buffers, in the order of the format (depth first)."""
+
+    rows: int
+    nulls: Integers
+    """Null count of each field, and of the parts inside it."""
+    buffers: Integers
+    """Begin in the body, and size, of each buffer: two columns."""
+
+
+def batch_layout(head: Any, where: str) -> BatchLayout:
+    """Return what the header of a batch says; the numbers are not compared with the body."""
     try:
         batch = _batch(head, _message(head))
-        rows, nodes = _field(head, batch, _ROWS), _field(head, batch, _NODES)
+        rows = _field(head, batch, _ROWS)
         length = struct.unpack_from("<q", head, rows)[0] if rows else 0
-        if not nodes:
-            return length, []
-        vector = nodes + _u32(head, nodes)
-        count = _u32(head, vector)
-        if vector + 4 + 16 * count > len(head):
-            raise IndexError
-        return length, [struct.unpack_from("<q", head, vector + 12 + 16 * k)[0] for k in range(count)]
+        return BatchLayout(length, _pairs(head, batch, _NODES)[:, 1], _pairs(head, batch, _BUFFERS))
     except (struct.error, IndexError):
         raise FormatError(f"{where}: expected the header of a batch, got something else") from None
+
+
+def message_head_size(prefix: Any) -> int:
+    """Return the size of the header of a message, given its first 8 bytes; 8 if they are too few."""
+    if len(prefix) < 8:
+        return 8
+    return 8 + _u32(prefix, 4) if _u32(prefix, 0) == _CONTINUES else 4 + _u32(prefix, 0)
+
+
+def message_at(data: Any, at: int, where: str) -> Block | None:
+    """Return the position of the message that begins at a byte of a stream, of whatever kind; None at its end."""
+    try:
+        return _message_at(data, at)[1]
+    except (struct.error, IndexError):
+        raise FormatError(f"{where}: expected an Arrow IPC stream, got something else at byte {at}") from None
 
 
 def decompressed_size(data: Any, block: Block, where: str) -> int:
@@ -124,10 +145,8 @@ def decompressed_size(data: Any, block: Block, where: str) -> int:
         batch = _batch(head, _message(head))
         if not _field(head, batch, _COMPRESSION):
             return block.body
-        spans = _numbers(head, batch, _BUFFERS)
-        sizes = [
-            struct.unpack_from("<q", body, at)[0] for at, size in zip(spans[::2], spans[1::2], strict=True) if size
-        ]
+        spans = _pairs(head, batch, _BUFFERS).tolist()
+        sizes = [struct.unpack_from("<q", body, at)[0] for at, size in spans if size]
     except (struct.error, IndexError):
         raise FormatError(f"{where}: expected the header of a batch, got something else") from None
     return block.body + sum(int(size) for size in sizes if size > 0)
@@ -138,21 +157,29 @@ def stream_blocks(data: Any, where: str) -> list[Block]:
     found, at = list[Block](), 0
     try:
         while at + 4 <= len(data):
-            start = at + (8 if _u32(data, at) == _CONTINUES else 4)
-            if not (length := _u32(data, start - 4)):
-                break  # the end of the stream
-            head = bytes(data[at : start + length])
-            message = _message(head)
-            kind, body = _field(head, message, 1), _field(head, message, 3)
-            size = struct.unpack_from("<q", head, body)[0] if body else 0
-            if size < 0:
-                raise IndexError
-            if kind and head[kind] in (_DICTIONARY_BATCH, _RECORD_BATCH):
-                found.append(Block(at, start + length - at, size))
-            at = start + length + size
+            kind, block = _message_at(data, at)
+            if block is None:
+                break
+            if kind in (_DICTIONARY_BATCH, _RECORD_BATCH):
+                found.append(block)
+            at = block.end
     except (struct.error, IndexError):
         raise FormatError(f"{where}: expected an Arrow IPC stream, got something else at byte {at}") from None
     return found
+
+
+def _message_at(data: Any, at: int) -> tuple[int, Block | None]:
+    """Return the kind and the position of the message at a byte of a stream."""
+    start = at + (8 if _u32(data, at) == _CONTINUES else 4)
+    if not (length := _u32(data, start - 4)):
+        return 0, None  # the end of the stream
+    head = bytes(data[at : start + length])
+    message = _message(head)
+    kind, body = _field(head, message, 1), _field(head, message, 3)
+    size = struct.unpack_from("<q", head, body)[0] if body else 0
+    if size < 0 or len(head) != start + length - at:
+        raise IndexError
+    return head[kind] if kind else 0, Block(at, len(head), size)
 
 
 def _message(head: bytes) -> int:
@@ -171,12 +198,15 @@ def _batch(head: bytes, message: int) -> int:
     return batch
 
 
-def _numbers(head: bytes, batch: int, field: int) -> tuple[int, ...]:
-    """Return the pairs of numbers in a vector of a record batch, one after another."""
+def _pairs(head: Any, batch: int, field: int) -> Integers:
+    """Return the pairs of numbers in a vector of a record batch, as rows."""
     if not (vector := _field(head, batch, field)):
-        return ()
+        return np.empty((0, 2), np.int64)
     vector += _u32(head, vector)
-    return struct.unpack_from(f"<{2 * _u32(head, vector)}q", head, vector + 4)
+    count = _u32(head, vector)
+    if vector + 4 + 16 * count > len(head):
+        raise IndexError
+    return np.frombuffer(head, "<i8", 2 * count, vector + 4).astype(np.int64).reshape(-1, 2)
 
 
 def _blocks(footer: bytes, field: int) -> list[Block]:

@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.field_readers import Chunks, Getter, reader_of
+from shardex.arrow.chunks import Chunks, Getter
+from shardex.arrow.field_readers import reader_of
 from shardex.arrow.media_structs import ReadFile, binary_media, holds_media_structs, no_file
 from shardex.arrow.sql_columns import sql_table, valid_mask
 from shardex.arrow.storage import storage_array
 from shardex.arrow.types import arrow_type, storage_type
-from shardex.errors import FormatError
+from shardex.errors import FormatError, ShardexError
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.schema import Features, Null, Optional, check_fields
 
@@ -52,26 +53,32 @@ class MappedTable:
         is_remote: bool = False,
         read_file: ReadFile = no_file,
     ) -> None:
-        self.features = features
         starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
-        self._chunks = Chunks(starts, self._open, name, is_remote)
-        self._is_remote = is_remote
-        self._starts: list[int] = starts.tolist()
         self._load = load
         self._extents = extents
-        self._getters: list[dict[str, Getter] | None] = [None] * len(rows)
         self._is_open = np.zeros(len(rows), np.bool_)
+        self._set_up(features, schema, Chunks(starts, self._open, name, is_remote), read_file, is_remote)
+
+    def _set_up(
+        self, features: Features, schema: pa.Schema, chunks: Chunks, read_file: ReadFile, is_remote: bool
+    ) -> None:
+        self.features = features
+        self._chunks = chunks
+        self._is_remote = is_remote
+        self._length = int(chunks.starts[-1])
+        self._starts: list[int] = chunks.starts.tolist()
+        self._getters: list[dict[str, Getter] | None] = [None] * (len(self._starts) - 1)
         self._kinds = {name: storage_type(schema.field(name).type) for name in features}
         self._readers = {n: reader_of(n, f, self._kinds[n], self._chunks, read_file) for n, f in features.items()}
         self._read_file = read_file
         self._whole: dict[str, pa.ChunkedArray] = {}
 
     def __len__(self) -> int:
-        return self._starts[-1]
+        return self._length
 
     def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
         """Return these fields of these rows."""
-        held = self._fetch(rows) if self._is_remote and fields else None
+        held = self._prepare(rows, fields)
         columns = Columns({name: self._readers[name].read(rows) for name in fields}, len(rows))
         del held
         return columns
@@ -80,13 +87,14 @@ class MappedTable:
         """Return these fields of these rows; values of bytes in the fields `views` are views of files if possible."""
         if self._is_remote:
             return self.read(rows, fields)  # cached pages without a view may be evicted
+        self._prepare(rows, fields)
         readers = {name: self._readers[name] for name in fields}
         data = {name: one.views(rows) if name in views else one.read(rows) for name, one in readers.items()}
         return Columns(data, len(rows))
 
-    def _fetch(self, rows: Integers) -> Any:
+    def _prepare(self, rows: Integers, fields: Sequence[str]) -> Any:
         """Download the closed batches of these rows at once; the returned object keeps them in the cache."""
-        if self._is_open.all():
+        if not self._is_remote or not fields or self._is_open.all():
             return None
         chunks = self._chunks.of(rows[(rows >= 0) & (rows < len(self))])
         closed = chunks[~self._is_open[chunks]]
@@ -113,15 +121,32 @@ class MappedTable:
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Return one row; arrays are views of the mapped file."""
         chunk = bisect_right(self._starts, row) - 1
-        getters = self._getters[chunk] or self._open_getters(chunk)
+        if (getters := self._getters[chunk]) is None:
+            return self._first_sample(row, fields)
         at = row - self._starts[chunk]
-        if fields is None:
-            return {name: get(at) for name, get in getters.items()}
         try:
+            if fields is None:
+                return {name: get(at) for name, get in getters.items()}
             return {name: getters[name](at) for name in fields}
         except KeyError:
             check_fields(list(self.features), fields)
             raise
+        except ValueError as error:
+            raise self._bad_value(chunk, row, error) from None
+
+    def _first_sample(self, row: int, fields: Sequence[str] | None) -> dict[str, Any]:
+        """Return one row of a batch that has no getters yet."""
+        chunk = bisect_right(self._starts, row) - 1
+        if not self._is_open[chunk]:
+            self._open(chunk)
+        self._getters[chunk] = {name: reader.getter(chunk) for name, reader in self._readers.items()}
+        return self.sample(row, fields)
+
+    def _bad_value(self, chunk: int, row: int, error: ValueError) -> Exception:
+        """Return the error for a value that getters cannot read: text that is not UTF-8, offsets that do not fit."""
+        if isinstance(error, ShardexError):
+            return error
+        return FormatError(f"{self._chunks.name(chunk)}, sample {row}: expected valid values, got others: {error}")
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a whole field in its stored type, structs of media as bytes; opens all batches."""
@@ -133,14 +158,18 @@ class MappedTable:
 
     def _column(self, name: str) -> pa.ChunkedArray:
         if (whole := self._whole.get(name)) is None:
-            if self._is_remote and self._extents is not None:
-                self._extents(np.flatnonzero(~self._is_open)).fetch()
-            for chunk in np.flatnonzero(~self._is_open).tolist():
-                self._open(chunk)
+            self._open_all(name)
             whole = _combined(pa.chunked_array(self._readers[name].arrays(), self._kinds[name]))
             if not self._is_remote:  # a cached column would keep all files open
                 self._whole[name] = whole
         return whole
+
+    def _open_all(self, name: str) -> None:
+        """Open all batches, of which a whole field is read."""
+        if self._is_remote and self._extents is not None:
+            self._extents(np.flatnonzero(~self._is_open)).fetch()
+        for chunk in np.flatnonzero(~self._is_open).tolist():
+            self._open(chunk)
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Return whole fields in the form that SQL reads."""
@@ -164,13 +193,6 @@ class MappedTable:
                 )
             reader.attach(chunk, array)
         self._is_open[chunk] = True
-
-    def _open_getters(self, chunk: int) -> dict[str, Getter]:
-        if not self._is_open[chunk]:
-            self._open(chunk)
-        getters = {name: reader.getter(chunk) for name, reader in self._readers.items()}
-        self._getters[chunk] = getters
-        return getters
 
 
 def _combined(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -5,18 +5,20 @@ Stacked columns become Arrow arrays without a copy, lists go through the encoder
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.encode import encoder_of, with_nulls
+from shardex.arrow.encode import encoder_of, shaped_arrays, with_nulls
 from shardex.arrow.encode_values import offsets_of
 from shardex.arrow.types import arrow_type, fixed_sizes, items_per_row, number_array, storage_dtype
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Column, Columns, Masked, Ragged, values_of
+from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, ends_of, values_of
 from shardex.schema import (
     Array,
     Bytes,
@@ -30,6 +32,7 @@ from shardex.schema import (
     TimeFeature,
     Value,
     contains,
+    has_shape,
     located,
     stored_form,
     unwrap_optional,
@@ -74,6 +77,8 @@ def _inferred(column: Column, name: str, kind: pa.DataType | None) -> pa.Array:
 def _from_numbers(column: Column, feature: Feature) -> pa.Array | None:
     """Return stacked or ragged numbers of the feature's dtype and shape as an array, without a copy; others `None`."""
     if isinstance(column, Masked):
+        if isinstance(feature, Array) and not feature.fixed and not feature.ragged:
+            return _from_shaped(column.column[column.mask], feature, column.mask)
         array = _from_numbers(_zeroed(column), feature)
         return array if array is None or column.mask.all() else with_nulls(array, column.mask)
     if isinstance(column, list) or not isinstance(feature, Value | Array | TimeFeature):
@@ -84,6 +89,8 @@ def _from_numbers(column: Column, feature: Feature) -> pa.Array | None:
         return _from_times(column, feature)
     if isinstance(feature, Value):
         return number_array(column) if isinstance(column, np.ndarray) and column.ndim == 1 else None
+    if not feature.fixed and not feature.ragged:
+        return _from_shaped(column, feature, np.ones(len(column), np.bool_))
     buffers, items = [None], column
     if isinstance(column, Ragged):
         if not feature.ragged or column.shapes is not None or column.inner != fixed_sizes(feature):
@@ -94,6 +101,56 @@ def _from_numbers(column: Column, feature: Feature) -> pa.Array | None:
         return None
     values = number_array(np.ascontiguousarray(items).reshape(-1).view(storage_dtype(column.dtype)))
     return pa.Array.from_buffers(arrow_type(feature), len(column), buffers, 0, children=[values])
+
+
+def _from_shaped(present: NDArray[Any] | Ragged, feature: Array, mask: NDArray[np.bool_]) -> pa.Array | None:
+    """Return the arrays of the rows that have one, of shapes that vary; `None` if they do not fit the feature."""
+    if feature.dtype is None or present.dtype != feature.dtype:
+        return None
+    if isinstance(present, np.ndarray):
+        if present.ndim == 1:
+            return None
+        present = Ragged.from_stacked(present, shaped=True)
+    shapes = present.full_shapes()
+    free = (None,) * shapes.shape[1] if feature.shape is None else feature.shape
+    sizes = [(axis, size) for axis, size in enumerate(free) if size is not None]
+    if len(free) != shapes.shape[1] or any((shapes[:, axis] != size).any() for axis, size in sizes):
+        return None
+    lengths = present.lengths * math.prod(present.inner)
+    return _shaped(feature, present.values.reshape(-1), lengths, shapes.reshape(-1), shapes.shape[1], mask)
+
+
+def _from_arrays(values: list[Any], feature: Array) -> pa.Array | None:
+    """Convert a list of arrays of shapes that vary, and None; return `None` if some value has to be converted."""
+    if feature.dtype is None or feature.fixed or feature.ragged:
+        return None
+    mask = np.array([value is not None for value in values], np.bool_)
+    present = values if mask.all() else [value for value in values if value is not None]
+    dtype = np.dtype(feature.dtype)
+    if not present or any(type(one) is not np.ndarray or one.dtype is not dtype for one in present):
+        return None
+    if not all(has_shape(one.shape, feature.shape) for one in present):
+        return None
+    lengths = np.fromiter((one.size for one in present), np.int64, len(present))
+    ndims = np.fromiter((one.ndim for one in present), np.int64, len(present))
+    sizes = np.fromiter(chain.from_iterable(one.shape for one in present), np.int64)
+    return _shaped(feature, np.concatenate([one.reshape(-1) for one in present]), lengths, sizes, ndims, mask)
+
+
+def _shaped(
+    feature: Array, values: NDArray[Any], lengths: Integers, sizes: Integers, ndims: Any, mask: NDArray[np.bool_]
+) -> pa.Array:
+    """Return arrays as structs; `values`, `lengths` in elements, `sizes` and `ndims` are of the rows in `mask`."""
+    items = values.view(storage_dtype(values.dtype))
+    every = np.zeros((2, len(mask)), np.int64)
+    every[0, mask] = lengths * (values.itemsize // items.itemsize)
+    every[1, mask] = ndims
+    if feature.shape is not None and not mask.all():
+        shapes = np.zeros((len(mask), len(feature.shape)), np.int64)
+        shapes[mask] = sizes.reshape(-1, len(feature.shape))
+        sizes = shapes.reshape(-1)
+    array = shaped_arrays(feature, items, ends_of(every[0]), sizes, ends_of(every[1]))
+    return array if mask.all() else with_nulls(array, mask)
 
 
 def _zeroed(column: Masked) -> Any:
@@ -119,7 +176,9 @@ def _encoded(column: Column, feature: Feature, name: str, first: int) -> pa.Arra
     values = values_of(column)
     if type(MISSING) in {*map(type, values)}:
         values = [None if value is MISSING else value for value in values]
-    if (array := _from_python_values(values, unwrap_optional(feature))) is not None:
+    inner = unwrap_optional(feature)
+    array = _from_arrays(values, inner) if isinstance(inner, Array) else _from_python_values(values, inner)
+    if array is not None:
         return array
     if any(value is None for value in values) and not isinstance(feature, Optional | Json | Null):
         feature = Optional(feature)

@@ -139,8 +139,11 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         """
         if not are_positions(positions, self._length):
             positions = normalise(positions, self._length)
-        rows = positions if self._identity else self._order.rows(positions)
-        return self._rows.read(rows, self._chosen(fields))
+        return self._read(positions, self._chosen(fields))
+
+    def _read(self, positions: Integers, fields: Sequence[str] | None) -> Columns:
+        """Read positions that are known to be valid."""
+        return self._rows.read(positions if self._identity else self._order.rows(positions), fields)
 
     def sample(self, position: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the sample at a position as a plain dict."""
@@ -882,10 +885,9 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
     def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
         """Yield all samples (or those of an order of positions) as columns, in multiples of `size` samples."""
-        whole = Span(len(self)) if order is None else order
-        if isinstance(self._rows, DecodedRows):
-            return read_chunks(self, whole, size, DECODED_BYTES)
-        return read_chunks(self, whole, size)
+        whole, fields = Span(len(self)) if order is None else order, self._chosen(None)
+        most = {"most": DECODED_BYTES} if isinstance(self._rows, DecodedRows) else {}
+        return read_chunks(lambda positions: self._read(positions, fields), whole, size, **most)
 
     # -- other tools ---------------------------------------------------------------------------------------
 

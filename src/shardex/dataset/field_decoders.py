@@ -37,7 +37,7 @@ FORMS = ("numpy", "torch", "pil", "bytes")
 """Forms of decoded media: arrays (channels last), tensors (channels before height, width or frames of audio), PIL
 images, stored bytes."""
 
-Generators = Callable[[int], np.random.Generator]
+Generators = Callable[[int], "np.random.Generator"]
 """Returns the random generator of a value by its number."""
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardex.errors import FormatError
-from shardex.kernel import Column, Columns, Masked, TimeArray
+from shardex.kernel import Column, Columns, Integers, Masked, TimeArray
 from shardex.order import Order
-from shardex.rows import Rows
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
 
-_MAX_BYTES = 1 << 21
-_MAX_ROWS = 1 << 12
+_MAX_BYTES = 1 << 22
+_MAX_ROWS = 1 << 13
+_SIZED = {str, bytes}
 DECODED_BYTES = 16 << 20
 """Size of reads of decoded media: enough images for all cores."""
 
@@ -24,29 +24,32 @@ DECODED_BYTES = 16 << 20
 class ReadSize:
     """Number of batches of `size` rows to read next, chosen by the bytes read last; grows fourfold at most.
 
-    >>> read_size = ReadSize(2); read_size.measure(Columns({"x": np.zeros((2, 1000))})); read_size.batches
+    >>> read_size = ReadSize(2); read_size.measure(rows=2, size=16_000); read_size.batches
     4
     """
 
-    def __init__(self, size: int, most: int = _MAX_BYTES) -> None:
+    def __init__(self, size: int, most: int = _MAX_BYTES, most_rows: int = _MAX_ROWS) -> None:
         self.size = size
         self._most = most
+        self._most_rows = most_rows
         self.batches = 1
 
-    def measure(self, columns: Columns) -> None:
-        """Choose the number of batches for the next read from the size of the last one."""
-        rows = min(_MAX_ROWS, self._most * len(columns) // max(1, byte_size(columns)))
+    def measure(self, rows: int, size: int) -> None:
+        """Choose the number of batches for the next read from the rows and bytes of the last one."""
+        rows = min(self._most_rows, self._most * rows // max(1, size))
         self.batches = max(1, min(rows // self.size, 4 * self.batches))
 
 
-def read_chunks(rows: Rows, order: Order, size: int, most: int = _MAX_BYTES) -> Iterator[Columns]:
+def read_chunks(
+    read: Callable[[Integers], Columns], order: Order, size: int, most: int = _MAX_BYTES
+) -> Iterator[Columns]:
     """Read all rows of an order as columns, several batches of `size` rows at a time, about `most` bytes."""
-    start, read_size = 0, ReadSize(size, most)
-    while start < len(order):
-        columns = rows.read(order.rows(np.arange(start, min(start + read_size.batches * size, len(order)))))
-        yield columns
+    start, end, read_size = 0, len(order), ReadSize(size, most)
+    while start < end:
+        columns = read(order.rows(np.arange(start, min(start + read_size.batches * size, end))))
         start += len(columns)
-        read_size.measure(columns)
+        read_size.measure(len(columns), byte_size(columns))
+        yield columns
 
 
 def sample_chunks(view: Dataset[Any]) -> Iterator[Iterable[dict[str, Any]]]:
@@ -102,6 +105,8 @@ def _column_bytes(column: Column) -> int:
 def _list_bytes(values: Sequence[Any]) -> int:
     """Estimate the size of a list from about 16 of its values."""
     some = values[:: max(1, len(values) // 16)]
+    if len(kinds := set(map(type, some))) == 1 and kinds <= _SIZED:
+        return (64 + sum(map(len, some)) // len(some)) * len(values)
     return sum(map(_value_bytes, some)) * len(values) // max(1, len(some))
 
 

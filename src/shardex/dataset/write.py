@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from functools import cache
 from typing import Any
 
 from shardex.dataset.dataset import Dataset
@@ -12,7 +13,6 @@ from shardex.dataset.huggingface import is_stream, stream_of
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
-from shardex.dataset.read_size import stored_samples
 from shardex.dataset.typed_views import put_views
 from shardex.dataset.write_job import part_rows, warn_of_left_out, write_in_parts
 from shardex.dataset.write_steps import Steps
@@ -69,7 +69,7 @@ def write(
     """
     steps = Steps(transform, filter, batched, batch_size, on_error)
     steps.check()
-    check_options(format_named(format).create, format, options, inspect.signature(write).parameters)
+    check_options(format_named(format).create, format, options, _parameters())
     source = samples_of(samples)
     if transform is None and through is None and mode != "append":
         options = {**_stored_metadata(source, format), **options}
@@ -98,6 +98,11 @@ def write(
     return _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
 
 
+@cache
+def _parameters() -> Mapping[str, Any]:
+    return inspect.signature(write).parameters
+
+
 def _stored_metadata(source: Any, format: str) -> dict[str, Any]:
     """Return the option with the metadata of a dataset that is copied, if there is any and the format can store it."""
     if not isinstance(source, Dataset) or not (metadata := copied_metadata(source.metadata)):
@@ -120,6 +125,13 @@ def _is_large(path: str, source: Any, steps: Steps, format: str, mode: str, opti
         and len(source) > part_rows(source, steps, options)
         and not format_named(format).join.part_options(path, mode, options).get("generate_keys")
     )
+
+
+def _counted(samples: Iterable[Any], bar: Bar) -> Iterator[Any]:
+    """Yield samples and show how many there were."""
+    for sample in samples:
+        yield sample
+        bar.update()
 
 
 def _write_stream(
@@ -145,10 +157,15 @@ def _write_stream(
         source = put_views(source, through, onto)
     elif onto is not None:
         raise ArgumentError("expected through=, a lens that puts views into samples, together with onto=, got none")
-    elif isinstance(source, Dataset) and source.sample_type is DictSample:
-        source = (sample for columns in source.chunks() for sample in stored_samples(columns))
-    with create(path, schema, format=format, mode=mode, **options) as out:
-        out.extend(
-            Bar(source, desc="write", unit=" samples", total=total, disable=None if progress is None else not progress)
-        )
+    quiet = None if progress is None else not progress
+    with (
+        Bar(desc="write", unit=" samples", total=total, disable=quiet) as bar,
+        create(path, schema, format=format, mode=mode, **options) as out,
+    ):
+        if isinstance(source, Dataset) and source.sample_type is DictSample:
+            for columns in source.chunks():
+                out.extend(columns)
+                bar.update(len(columns))
+        else:
+            out.extend(iter(source) if bar.disable else _counted(source, bar))
     return open_dataset(out.path, format=format)

@@ -26,7 +26,7 @@ from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import byte_size, stored_samples
 from shardex.dataset.write_steps import Results, Steps, features_of_results
 from shardex.dataset.writer import Writer
-from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, SchemaError, ShardexError
+from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError
 from shardex.files import MODES
 from shardex.formats import Format, check_options, format_named
 from shardex.jobs import FinishedPart, JobFolder, LeftOut, Part, continue_parts, cut_rows, record_path, rows_per_part
@@ -231,7 +231,11 @@ def _check_append(path: str, schema: Any, format: str, mode: str, options: Mappi
 
 def _check_fields(folder: JobFolder, features: Features) -> None:
     """Raise an error if the job has begun with other fields: those of a target to append to may have changed."""
-    begun = Features.from_json(folder.agreed("fields.json", features.to_json()))
+    try:
+        begun = Features.from_json(folder.agreed("fields.json", features.to_json()))
+    except NotFoundError as error:  # the folder was there when the write began
+        folder.place.remove_empty_folders()
+        raise folder.published_meanwhile() from error
     if begun != features:
         raise SchemaError(
             f"{redact_url(folder.url)}: expected the fields that this job has begun with ({begun}), got {features}; "

@@ -7,8 +7,10 @@ one step at the end. An exception inside ``with`` leaves the target unchanged.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any
+
+import numpy as np
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.from_arrow import is_table
@@ -16,12 +18,12 @@ from shardex.dataset.function_calls import copied
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import stored_samples
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError, SchemaError
 from shardex.files import AllOrNothing
 from shardex.formats import ShardWriter, check_options, format_named
 from shardex.kernel import Columns
 from shardex.rows import Rows
-from shardex.samples import fields_of, is_sample_class, record_of
+from shardex.samples import Batch, DictSample, fields_of, is_sample_class, record_of
 from shardex.schema import Features, infer
 from shardex.sources import place_of
 
@@ -123,21 +125,57 @@ class Writer(AllOrNothing):
         advice = f"the schema was inferred from the first {self._inferred_from} samples, pass one that fits all"
         return SchemaError(f"{error}; {advice}")
 
-    def extend(self, samples: Iterable[Any] | Data | Columns) -> None:
-        """Append many samples: of an iterable, a DataFrame, `Columns`, or a dict of columns."""
-        if isinstance(samples, Columns):
-            return self._extend(samples)
+    def append_batch(self, batch: Any = None, /, **columns: Any) -> None:
+        """Append the samples of a batch: a `Batch`, `Columns`, a dict of columns, or columns by keyword.
+
+        The native format and Parquet write whole arrays as they are.
+
+        >>> import tempfile; import numpy as np; folder = tempfile.mkdtemp() + "/d"
+        >>> with create(folder, {"x": "float32", "name": str}) as out:
+        ...     out.append_batch(x=np.arange(3, dtype=np.float32), name=["a", "b", "c"])
+        >>> open_dataset(folder)[2]
+        DictSample(x=2.0, name='c')
+        """
+        if batch is not None and columns:
+            raise ArgumentError("expected a batch or columns by keyword, got both")
+        self.extend(columns if batch is None else batch)
+
+    def extend(self, samples: Iterable[Any] | Data | Columns | Batch) -> None:
+        """Append many samples: of an iterable, a DataFrame, a `Batch`, `Columns`, or a dict of columns.
+
+        If a sample does not fit, those of an iterable before it are appended; of columns none is.
+        """
+        if isinstance(samples, Batch):
+            samples = samples.columns
+        columns = samples if isinstance(samples, Columns) else _as_columns(samples)
+        if columns is not None:
+            return self._extend(columns)
         many = samples_of(samples)
-        for sample in many.stored if isinstance(many, Dataset) else many:  # media are copied as they are
-            if self._shards is None or self._closed or self._complete is not None:
+        if isinstance(many, Dataset) and many.sample_type is DictSample:
+            for columns in many.stored.chunks():  # media are copied as they are
+                self._extend(columns)
+            return
+        iterator = iter(many.stored if isinstance(many, Dataset) else many)
+        for sample in iterator:
+            self.append(self._mapping(sample))
+            if self._shards is not None and self._complete is None and not self._closed:
+                break
+        self._extend_from(iterator)
+
+    def _extend_from(self, samples: Iterator[Any]) -> None:
+        """Append samples by the fast path of the format, if it has one."""
+        extend = getattr(self._shards, "extend", None)
+        if extend is None:
+            for sample in samples:
                 self.append(self._mapping(sample))
-                continue
-            given = sample if type(sample) is dict else self._mapping(sample)
-            try:  # fast path
-                self._shards.append(given)
-            except SchemaError as error:
-                raise self._explained(error) from None
-            self.samples += 1
+            return
+        before = self._shards.samples - self.samples  # type: ignore[union-attr]
+        try:
+            extend(samples, self._mapping)
+        except SchemaError as error:
+            raise self._explained(error) from None
+        finally:
+            self.samples = self._shards.samples - before  # type: ignore[union-attr]
 
     def _extend(self, columns: Columns) -> None:
         """Append columns: as they are, if the writer of the format takes columns."""
@@ -162,15 +200,27 @@ class Writer(AllOrNothing):
             self._shards.abort()
 
 
+def _as_columns(samples: Any) -> Columns | None:
+    """Return a dict of numbers by column, in arrays of one length, or lists, as columns; None for everything else."""
+    if type(samples) is not dict or not samples:
+        return None
+    for name, column in samples.items():
+        numbers = type(column) is np.ndarray and column.ndim and column.dtype.kind in "biufc"
+        if not isinstance(name, str) or not (numbers or type(column) is list):
+            return None
+    lengths = {len(column) for column in samples.values()}
+    return Columns(samples) if len(lengths) == 1 else None
+
+
 def samples_of(samples: Any) -> Any:
     """Return an iterable of samples; anything else that `open` takes is opened as a dataset.
 
     >>> list(samples_of({"x": [1, 2]})), samples_of([{"x": 1}])
     ([DictSample(x=1), DictSample(x=2)], [{'x': 1}])
     """
-    paths = list(samples[:1]) if isinstance(samples, list | tuple) else [samples]
-    if isinstance(samples, Dataset):
+    if isinstance(samples, Dataset | Iterator) and not is_table(samples):
         return samples
+    paths = list(samples[:1]) if isinstance(samples, list | tuple) else [samples]
     if any(isinstance(one, str | os.PathLike) for one in paths):
         return open_dataset(samples)
     rows = isinstance(samples, Rows) and not isinstance(samples, Dataset)

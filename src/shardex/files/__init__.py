@@ -22,16 +22,27 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 from shardex.files.all_or_nothing import AllOrNothing
 from shardex.files.append_records import CLAIM, undo_unfinished, visible_paths
 from shardex.files.checksums import with_checksums
-from shardex.files.find import STORE_FOLDER, Files, What, display_name, find
+from shardex.files.find import (
+    LATEST_EVERY,
+    LATEST_VERSION,
+    STORE_FOLDER,
+    Files,
+    What,
+    display_name,
+    find,
+    newest_manifests,
+)
 from shardex.files.folder_listing import FolderListing, forget, list_folder
 from shardex.files.patterns import expand_braces, named_split, natural_order
 from shardex.files.sample_index import Index, IndexedFile, probe
 from shardex.files.scan import Scan, scan_all, scan_each
-from shardex.files.sidecar import Sidecar, decode_sidecar, load_sidecars, save_sidecar
+from shardex.files.sidecar import Sidecar, decode_sidecar, load_related_sidecars, load_sidecars, save_sidecar
 from shardex.files.staging import MODES, Stage, StagedWriter, check_mode, check_target, put_claimed
 
 __all__ = [
     "CLAIM",
+    "LATEST_EVERY",
+    "LATEST_VERSION",
     "MODES",
     "STORE_FOLDER",
     "AllOrNothing",
@@ -52,9 +63,11 @@ __all__ = [
     "find",
     "forget",
     "list_folder",
+    "load_related_sidecars",
     "load_sidecars",
     "named_split",
     "natural_order",
+    "newest_manifests",
     "probe",
     "put_claimed",
     "save_sidecar",

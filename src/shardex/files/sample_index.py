@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -25,12 +25,14 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardex.arrow import number_array
-from shardex.errors import ChecksumError, RowError, SchemaError, StaleIndexError, TruncatedShardError
+from shardex.errors import ChecksumError, RowError, StaleIndexError, TruncatedShardError
 from shardex.files.find import Files
+from shardex.files.packed_columns import Packing, pack_columns, packings_of, stored, to_header
 from shardex.files.scan import Scan, Scanner, scan_each
 from shardex.files.sidecar import (
     Sidecar,
     decode_sidecar,
+    link_sidecar,
     load_related_sidecars,
     load_sidecars,
     remove_sidecar,
@@ -40,7 +42,8 @@ from shardex.kernel import Integers, Segments, take
 from shardex.sources import ByteRange, Source, Stat
 from shardex.workers import ExecutorLike
 
-VERSION = 1
+VERSION = 2
+"""That of new indexes. Version 1, which is read too, stores all values as they are."""
 _BLOCK_ROWS = 1 << 18
 SAVE_BYTES = 16 << 30
 """Size of files after whose scan the result is saved, while other files are scanned."""
@@ -97,7 +100,7 @@ class Index:
     def __init__(self, data: memoryview, name: str) -> None:
         self.name = name
         self.nbytes = len(data)
-        self._reader, head = decode_sidecar(data, name, VERSION, lambda head: _schema(_types(head["spans"])))
+        self._reader, head = decode_sidecar(data, name, (1, VERSION), lambda head: _schema(packings_of(head)))
         self.scanner: str = head["scanner"]
         self.root: str | None = head.get("root")
         self.files = tuple(IndexedFile(**file) for file in head["files"])
@@ -106,9 +109,13 @@ class Index:
         self.starts: Integers = np.cumsum([0, *(block["rows"] for block in self._blocks)], dtype=np.int64)
         self.spans: dict[str, tuple[int, int]] = {name: (low, high) for name, (low, high) in head["spans"].items()}
         """Smallest and largest value of each column."""
-        self._types = _types(self.spans)
+        self._packings = packings_of(head)
+        self._types = stored(self._packings)
         self._columns = {name: Segments(len(self._blocks), self._open_block, self._block_name) for name in self._types}
-        self._open: dict[int, Scan] = {}
+        self._scans: dict[int, Scan] = {}
+        """Stored columns of the open blocks."""
+        self._open: dict[int, dict[str, Callable[[int], int]]] = {}
+        """For each open block and column, a function that returns the value of a row of the block."""
         self._firsts: list[int] = self.starts.tolist()
 
     @classmethod
@@ -131,6 +138,8 @@ class Index:
         for index in saved:
             if index.fits(files):
                 return index
+        if not saved and not rebuild and (related := _of_other_path(files, scanner)) is not None:
+            return related
         old = saved[0] if saved and not together else None
         stats = dict(zip(files.paths, files.stats(), strict=True))
         scans: dict[str, Scan] = {}
@@ -206,15 +215,22 @@ class Index:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns."""
-        return tuple(self._types)
+        return tuple(self._packings)
 
     def read(self, column: str, rows: Integers) -> Integers:
         """Return the values of a column at these rows."""
         # An index without rows has no columns.
-        table, dtype = (self._columns[column], self._types[column]) if len(self) else (Segments(0), np.dtype(np.int64))
-        out = np.empty(len(rows), dtype)
-        take(table, self.starts, rows, dtype.itemsize, out)
-        return out.astype(np.int64)
+        packing = self._packings[column] if len(self) else Packing(0, 0, np.dtype(np.int64))
+        if packing.dtype is None:
+            self._refuse_outside(rows)
+            return np.full(len(rows), packing.base, np.int64)
+        out = np.empty(len(rows), packing.dtype)
+        take(self._columns[column] if len(self) else Segments(0), self.starts, rows, out.itemsize, out)
+        return packing.unpack(out)
+
+    def _refuse_outside(self, rows: Integers) -> None:
+        if len(outside := rows[(rows < 0) | (rows >= len(self))]):
+            raise RowError(f"expected rows from 0 to {len(self) - 1}, got {outside[0]}")
 
     def locate(self, rows: Integers) -> tuple[Integers, Integers, Integers]:
         """Return file, offset and length of each row, by the columns of these names."""
@@ -223,21 +239,23 @@ class Index:
 
     def lengths(self) -> Integers:
         """Return the length of every row, by the column of this name."""
-        blocks = [self._open.get(number) or self._block(number) for number in range(len(self._blocks))]
-        none = np.empty(0, np.int64)
-        return np.concatenate([none, *(block["length"] for block in blocks)], dtype=np.int64)
+        blocks = [self._scans.get(number) or self._block(number) for number in range(len(self._blocks))]
+        lengths = [np.empty(0, np.int64), *(self._values_of(block, "length") for block in blocks)]
+        return np.concatenate(lengths, dtype=np.int64)
 
     def at(self, row: int) -> tuple[int, int, int]:
         """Return file, offset and length of one row, as integers."""
         number, block, local = self._find(row)
-        return self._blocks[number]["file"], block["offset"].item(local), block["length"].item(local)
+        return self._blocks[number]["file"], block["offset"](local), block["length"](local)
 
-    def values(self, row: int) -> tuple[int, dict[str, int]]:
-        """Return the file of one row, and its value in every column."""
+    def values(self, row: int, columns: Sequence[str] | None = None) -> tuple[int, dict[str, int]]:
+        """Return the file of one row, and its values in these columns, by default in all."""
         number, block, local = self._find(row)
-        return self._blocks[number]["file"], {name: column.item(local) for name, column in block.items()}
+        if columns is not None:
+            return self._blocks[number]["file"], {name: block[name](local) for name in columns}
+        return self._blocks[number]["file"], {name: get(local) for name, get in block.items()}
 
-    def _find(self, row: int) -> tuple[int, Scan, int]:
+    def _find(self, row: int) -> tuple[int, dict[str, Callable[[int], int]], int]:
         number = bisect.bisect_right(self._firsts, row) - 1
         if not 0 <= number < len(self._blocks):
             raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
@@ -254,8 +272,17 @@ class Index:
         """Return all columns of one file, as its scan returned them."""
         first, last = self.file_of_block.searchsorted([self._numbers[path], self._numbers[path] + 1]).tolist()
         blocks = [self._block(number) for number in range(first, last)]
-        empty = {name: np.empty(0, dtype) for name, dtype in self._types.items()}
-        return {name: np.concatenate([block[name] for block in [empty, *blocks]]) for name in empty}
+        return {
+            name: np.concatenate([np.empty(0, np.uint8), *(self._values_of(block, name) for block in blocks)])
+            for name in self._packings
+        }
+
+    def _values_of(self, block: Scan, name: str) -> NDArray[Any]:
+        """Return the values of a column in a block."""
+        packing = self._packings[name]
+        if packing.dtype is None:
+            return np.full(_rows(block), packing.base, np.min_scalar_type(packing.base))
+        return block[name] if packing.is_plain else packing.unpack(block[name])
 
     def _block_name(self, number: int) -> str:
         return f"{self.name}, block {number}"
@@ -282,7 +309,8 @@ class Index:
         block = self._block(number)
         for name, column in block.items():
             self._columns[name].put(number, column)
-        self._open[number] = block
+        self._scans[number] = block
+        self._open[number] = {name: one.getter(block.get(name)) for name, one in self._packings.items()}
 
 
 class _UnfinishedIndex:
@@ -341,15 +369,11 @@ def encode(scanner: str, data: Files, stats: Sequence[Stat], scans: Sequence[Sca
         IndexedFile(path, stat.size, stat.tag, _rows(scan), probe(data.source, path, stat), stat.identity)
         for path, stat, scan in zip(data.paths, stats, scans, strict=True)
     ]
-    spans = _spans(scans)
-    types = _types(spans)
+    spans, packings = pack_columns(scans)
     blocks = [
         (
             number,
-            {
-                name: _piece(scan, name, begin, files[number].rows).astype(dtype, copy=False)
-                for name, dtype in types.items()
-            },
+            {name: packings[name].pack(_piece(scan, name, begin, files[number].rows)) for name in stored(packings)},
         )
         for number, scan in enumerate(scans)
         for begin in range(0, files[number].rows, _BLOCK_ROWS)
@@ -363,30 +387,15 @@ def encode(scanner: str, data: Files, stats: Sequence[Stat], scans: Sequence[Sca
         "files": entries,
         "blocks": heads,
         "spans": spans,
+        "packings": to_header(packings),
     }
-    return Sidecar(head, _schema(types), [[number_array(column) for column in block.values()] for _, block in blocks])
+    return Sidecar(
+        head, _schema(packings), [[number_array(column) for column in block.values()] for _, block in blocks]
+    )
 
 
-def _types(spans: dict[str, tuple[int, int]]) -> dict[str, np.dtype[Any]]:
-    """Return the narrowest dtype for each column, so that a sample takes few bytes."""
-    return {name: np.min_scalar_type(most) for name, (_, most) in spans.items()}
-
-
-def _schema(types: dict[str, np.dtype[Any]]) -> pa.Schema:
-    return pa.schema([(name, pa.from_numpy_dtype(dtype)) for name, dtype in types.items()])
-
-
-def _spans(scans: Sequence[Scan]) -> dict[str, tuple[int, int]]:
-    """Return smallest and largest value of each column; files without the column count as zeros."""
-    spans = {}
-    full = [scan for scan in scans if _rows(scan)]
-    for name in dict.fromkeys(name for scan in scans for name in scan):
-        found = [scan[name] for scan in full if name in scan]
-        least = min((int(column.min()) for column in found), default=0) if len(found) == len(full) else 0
-        if least < 0:
-            raise SchemaError(f"expected a scan to return integers from 0 on, got {least} - at column {name}")
-        spans[name] = (least, max((int(column.max()) for column in found), default=0))
-    return spans
+def _schema(packings: Mapping[str, Packing]) -> pa.Schema:
+    return pa.schema([(name, pa.from_numpy_dtype(dtype)) for name, dtype in stored(packings).items()])
 
 
 def _piece(scan: Scan, name: str, begin: int, rows: int) -> NDArray[Any]:
@@ -404,16 +413,30 @@ def _digest(block: Scan) -> int:
 # -- loading ------------------------------------------------------------------------------------------------
 
 
+def _of_other_path(files: Files, scanner: Scanner) -> Index | None:
+    """Return an index that was made for another path to exactly these files, from now on for this path too."""
+    for index in _related(files, scanner):
+        if index.fits(files):
+            index.name = link_sidecar(files, scanner.name, index.name)
+            return index
+    return None
+
+
 def _related_scans(files: Files, scanner: Scanner, stats: dict[str, Stat]) -> dict[str, Scan]:
     """Return the scans of unchanged files in indexes that were made for other paths to them."""
     scans: dict[str, Scan] = {}
-    for index in load_related_sidecars(files, scanner.name, Index):
-        if index.scanner == scanner.name and index.root == _root(files):
-            with suppress(ChecksumError):
-                scans = index.unchanged_scans(files, stats) | scans
+    for index in _related(files, scanner):
+        with suppress(ChecksumError):
+            scans = index.unchanged_scans(files, stats) | scans
         if len(scans) == len(stats):
             break
     return scans
+
+
+def _related(files: Files, scanner: Scanner) -> Iterator[Index]:
+    for index in load_related_sidecars(files, scanner.name, Index):
+        if index.scanner == scanner.name and index.root == _root(files):
+            yield index
 
 
 def _root(files: Files) -> str:

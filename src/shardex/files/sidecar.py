@@ -52,17 +52,34 @@ def load_sidecars(files: Files, kind: str, decode: Callable[[memoryview, str], D
 
 
 def load_related_sidecars(files: Files, kind: str, decode: Callable[[memoryview, str], Decoded]) -> Iterator[Decoded]:
-    """Yield the sidecars of this kind that were made for other paths into the same folder, the newest first."""
+    """Yield the sidecars that were made for other paths into the same folder, the newest first.
+
+    The first word of their kind is that of `kind`. Callers check whether the rest and the files are the same.
+    """
     for place, path in _places(files, kind):
         folder, own = os.path.split(path)
         start = f"{own.rpartition('-')[0]}-"
         with suppress(OSError):
             entries = [one for one in os.scandir(os.path.join(place.url, folder)) if one.name.startswith(start)]
+            entries = [one for one in entries if len(one.name) == len(own) and one.name != own]
             entries.sort(key=lambda one: one.stat().st_mtime, reverse=True)
             for entry in entries[:_MOST_RELATED]:
                 with suppress(ShardexError, KeyError, TypeError):  # damaged, or of another version
-                    if entry.name != own:
-                        yield decode(place.map(f"{folder}/{entry.name}"), entry.path)
+                    yield decode(place.map(f"{folder}/{entry.name}"), entry.path)
+
+
+def link_sidecar(files: Files, kind: str, related: str) -> str:
+    """Give a sidecar that was made for another path to the same files the name for this path too; return its path.
+
+    It is a second name of the same file, so that it costs nothing for large ones.
+    """
+    for place, path in _places(files, kind):
+        own = os.path.join(place.url, path)
+        if os.path.dirname(own) == os.path.dirname(related):
+            with suppress(OSError):  # read-only, without hard links, or another process has made it
+                os.link(related, own)
+                return own
+    return related
 
 
 class Sidecar:
@@ -148,9 +165,9 @@ def _file_name(kind: str, what: object) -> str:
 
 
 def decode_sidecar(
-    data: memoryview, name: str, version: int, schema_of: Callable[[dict[str, Any]], pa.Schema]
+    data: memoryview, name: str, versions: int | tuple[int, ...], schema_of: Callable[[dict[str, Any]], pa.Schema]
 ) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
-    """Return a reader of the batches and the header, which must be intact and of this version.
+    """Return a reader of the batches and the header, which must be intact and of one of these versions.
 
     There must be as many batches as the header lists blocks, with the schema that `schema_of` makes of the header.
     """
@@ -163,9 +180,10 @@ def decode_sidecar(
         header = msgspec.json.decode(encoded)
     except (pa.ArrowException, OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise FormatError(f"{name}: expected an index, got something else: {error}") from None
-    if not isinstance(header, dict) or header.get("version") != version:
+    known = (versions,) if isinstance(versions, int) else versions
+    if not isinstance(header, dict) or header.get("version") not in known:
         found = header.get("version") if isinstance(header, dict) else encoded[:20]
-        raise FormatError(f"{name}: expected an index of version {version}, got {found}")
+        raise FormatError(f"{name}: expected an index of version {known[-1]}, got {found}")
     if reader.num_record_batches != len(header["blocks"]) or not reader.schema.equals(schema_of(header)):
         raise ChecksumError(f"{name}: expected the columns and blocks that its header names, got others")
     return reader, header

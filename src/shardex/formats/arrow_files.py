@@ -26,7 +26,7 @@ from shardex.arrow import (
     Path,
     arrow_schema,
     batch_is_compressed,
-    batch_null_counts,
+    batch_layout,
     check_column_names,
     decompressed_size,
     expanded_size,
@@ -166,14 +166,14 @@ def _compressed_file(data: memoryview, heads: list[bytes], where: str) -> _Shard
     """Describe a compressed file; `heads` are the headers of its batches, which tell their rows and null counts."""
     reader = open_ipc_file(data, where)
     schema = reader.schema
-    counts = [batch_null_counts(head, where) for head in heads]
-    nulls = {path for _, some in counts for path in null_paths_of_counts(schema, some)}
+    layouts = [batch_layout(head, where) for head in heads]
+    nulls = {path for one in layouts for path in null_paths_of_counts(schema, one.nulls.tolist())}
 
     def load(number: int, fields: list[str] | None) -> pa.RecordBatch:
         some = open_ipc_file(data, where, map(schema.get_field_index, fields)) if fields else reader
         return _get(some, number, where)
 
-    return _Shard(schema, [rows for rows, _ in counts], load, nulls, compressed=True)
+    return _Shard(schema, [one.rows for one in layouts], load, nulls, compressed=True)
 
 
 def _get(reader: pa.ipc.RecordBatchFileReader, number: int, where: str) -> pa.RecordBatch:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NoReturn
@@ -28,11 +29,12 @@ from shardex.formats.record_rows import DictRows, Locations
 from shardex.formats.registry import Format
 from shardex.formats.text import EXTENSIONS, LineRows, NumberedLines, data_files
 from shardex.formats.wrong_lines import check_bad_lines, index_of_right_lines
-from shardex.kernel import MISSING, Integers
+from shardex.kernel import MISSING, Integers, Ranges
 from shardex.schema import Features, Optional
 from shardex.sources import ByteRange, Source
 from shardex.workers import ExecutorLike
 
+_OPENING, _CLOSING = b"{}"
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode_any = msgspec.json.Decoder().decode
 
@@ -175,17 +177,30 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
             return super()._values(records, rows, names, every)
         return self._picked(records, rows, names, every)
 
+    def _read_values(self, rows: Integers, names: list[str], every: bool) -> Mapping[str, list[Any]]:
+        ranges = self.ranges(rows)
+        if len(rows) > 1 and not self._as_map and (text := _lines_in_order(ranges)) is not None:
+            names = list(dict.fromkeys(names))
+            decoder = self._picker(tuple(names), self._is_strict(every))
+            with suppress(*_BROKEN):
+                if decoder is not None and len(found := decoder.decode_lines(text)) == len(rows):
+                    return _by_name(found, names)
+        return self._values(ranges.bytes(), rows, names, every)
+
     def _picked(self, records: list[bytes], rows: Integers, names: list[str], every: bool) -> Mapping[str, list[Any]]:
         """Return the values of these keys, without decoding others."""
-        strict = every and self._schema is None and self.sampled_rows is not None
-        decode = self._picker(tuple(dict.fromkeys(names)), strict)
-        if decode is None:
+        decoder = self._picker(chosen := tuple(dict.fromkeys(names)), self._is_strict(every))
+        if decoder is None:
             return super()._values(records, rows, names, every)
         try:
-            found = list(map(decode, records))
+            found = list(map(decoder.decode, records))
         except _BROKEN:  # a line is no object or no JSON: decode all keys, for an error that names the line
             return super()._values(records, rows, names, every)
-        return {n: list(map(attrgetter(f"f{k}"), found)) for k, n in enumerate(dict.fromkeys(names))}
+        return _by_name(found, chosen)
+
+    def _is_strict(self, every: bool) -> bool:
+        """Return whether a line that has other keys is an error."""
+        return every and self._schema is None and self.sampled_rows is not None
 
     def _picker(self, names: tuple[str, ...], strict: bool) -> Any:
         """Return a decoder of these fields only, which is much faster than decoding all; None if none exists.
@@ -199,8 +214,8 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
             fields = [(f"f{k}", Any, missing) for k in range(len(names))]
             renamed = {f"f{k}": name for k, name in enumerate(names)}
             try:
-                kind = msgspec.defstruct("Line", fields, rename=renamed, forbid_unknown_fields=strict)
-                self._pickers[names, strict] = msgspec.json.Decoder(kind).decode
+                kind = msgspec.defstruct("Line", fields, rename=renamed, forbid_unknown_fields=strict, gc=False)
+                self._pickers[names, strict] = msgspec.json.Decoder(kind)
             except ValueError:  # a name with a quote: msgspec has no struct for it
                 self._pickers[names, strict] = None
         return self._pickers[names, strict]
@@ -226,6 +241,47 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
             f"expected JSON, got {line[:60]!r}: {why}; "
             'repair or remove the line, or open with bad_lines="skip" or decode="text"'
         ) from None
+
+
+_COLUMNS: list[Callable[[list[Any]], list[Any]]] = [
+    lambda lines: [line.f0 for line in lines],
+    lambda lines: [line.f1 for line in lines],
+    lambda lines: [line.f2 for line in lines],
+    lambda lines: [line.f3 for line in lines],
+    lambda lines: [line.f4 for line in lines],
+    lambda lines: [line.f5 for line in lines],
+    lambda lines: [line.f6 for line in lines],
+    lambda lines: [line.f7 for line in lines],
+]
+"""The first fields of structs of `_picker`, in half the time of `attrgetter`."""
+
+
+def _by_name(lines: list[Any], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the values of structs of `_picker` by name."""
+    columns = {n: _COLUMNS[k](lines) for k, n in enumerate(names[: len(_COLUMNS)])}
+    return columns | {n: list(map(attrgetter(f"f{k}"), lines)) for k, n in enumerate(names) if k >= len(_COLUMNS)}
+
+
+def _lines_in_order(ranges: Ranges) -> bytes | None:
+    """Return the bytes of lines that follow each other in a file, with their ends; None for others.
+
+    Each line must begin and end with a brace: then no value can reach from one line into the next.
+    """
+    which, begin, end = ranges.which, ranges.begin, ranges.begin + ranges.length
+    gaps = begin[1:] - end[:-1]
+    if (
+        which[0] != which[-1]
+        or gaps.min() < 1
+        or gaps.max() > 2
+        or ranges.length.min() < 2
+        or (which != which[0]).any()
+    ):
+        return None
+    first = int(begin[0])
+    (text,) = Ranges(ranges.segments, which[:1], begin[:1], end[-1:] - first).bytes()
+    found = np.frombuffer(text, np.uint8)
+    braces = (found[begin - first] == _OPENING).all() and (found[end - first - 1] == _CLOSING).all()
+    return text if braces else None
 
 
 def create(

@@ -20,7 +20,16 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.files import Files, Index, IndexedFile, Sidecar, decode_sidecar, load_sidecars, save_sidecar
+from shardex.files import (
+    Files,
+    Index,
+    IndexedFile,
+    Sidecar,
+    decode_sidecar,
+    load_related_sidecars,
+    load_sidecars,
+    save_sidecar,
+)
 from shardex.jobs import run_parts
 from shardex.kernel import Column, Integers, cores, with_missing
 from shardex.schema import (
@@ -276,16 +285,18 @@ def record_fields(
         return RecordFields(scan.kinds, scan.rows, complete=len(rows) <= _FIRST_ROWS)
     complete = infer_from == "all" or (infer_from is None and size <= COMPLETE_BYTES)
     kind = f"{format}-fields 1{options}"
-    saved = [] if rebuild else load_sidecars(rows.files, kind, _Saved, "finding the fields again")
     files = list(rows.index.files) if isinstance(rows.index, Index) else []
-    for one in saved:
+    saved: list[_Saved] = []
+    for one in [] if rebuild else _load(rows.files, kind):
         is_current = one.fingerprint == rows.index.fingerprint and one.files == files
         if is_current and (one.complete or not complete):
             return one.fields
+        saved.append(one)
     known = {file: found for one in saved if one.complete for file, found in one.found.items()} if complete else {}
     parts = _scan(rows, known) if complete else [_sampled(rows, rows.key_scan())]
     head = {
         "version": VERSION,
+        "kind": kind,
         "fingerprint": rows.index.fingerprint,
         "complete": complete,
         "files": [asdict(file) for file in files],
@@ -295,6 +306,12 @@ def record_fields(
     if size >= _SAVED_BYTES:
         save_sidecar(rows.files, kind, Sidecar(head, pa.schema([]), []))
     return _joined(parts, complete)
+
+
+def _load(files: Files, kind: str) -> Iterator[_Saved]:
+    """Yield the saved fields: those of this path, then those of other paths to the same files."""
+    yield from load_sidecars(files, kind, _Saved, "finding the fields again")
+    yield from (one for one in load_related_sidecars(files, kind, _Saved) if one.kind == kind)
 
 
 def _must_be_downloaded(rows: Records[Any], format: str) -> bool:
@@ -309,6 +326,7 @@ Part = tuple[int, Kinds]
 class _Saved:
     def __init__(self, data: memoryview, name: str) -> None:
         _, head = decode_sidecar(data, name, VERSION, lambda head: pa.schema([]))
+        self.kind: str | None = head.get("kind")
         self.fingerprint: str = head["fingerprint"]
         self.complete: bool = head["complete"]
         parts: list[Part] = [(part["rows"], part["kinds"]) for part in head["found"]]

@@ -340,10 +340,14 @@ class DictRows(RecordRows):
         names = self._checked(fields)
         if not len(rows):
             return to_columns({n: [] for n in names}, 0, self.features, str)
-        values = self._values(self.ranges(rows).bytes(), rows, names, fields is None)
+        values = self._read_values(rows, names, fields is None)
         if self._schema is not None or self._found is None:
             return to_columns(values, len(rows), self._schema, self._where(rows))
         return self._inferred_columns(values, rows)
+
+    def _read_values(self, rows: Integers, names: list[str], every: bool) -> Mapping[str, list[Any]]:
+        """Return the values of these fields; `every` says that all fields are asked for."""
+        return self._values(self.ranges(rows).bytes(), rows, names, every)
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Decode one record."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -26,26 +27,37 @@ class TableRows(ShardRows, JoinedRows):
     """Rows of the tables in some files.
 
     `rows` are the numbers of rows in the first `shards`, which hold the first fields; the other shards hold more fields
-    of the same rows. `fingerprint` is made from the content where that is known, otherwise from sizes and times.
+    of the same rows. `fingerprint`, or the function that computes it, is made from the content where that is known,
+    otherwise from sizes and times.
     """
 
     in_python = False
 
     def __init__(
-        self, tables: Sequence[Table], rows: Sequence[int], features: Features, fingerprint: str, shards: list[str]
+        self,
+        tables: Sequence[Table],
+        rows: Sequence[int] | Integers,
+        features: Features,
+        fingerprint: str | Callable[[], str],
+        shards: Sequence[str],
     ) -> None:
         table_of = {name: table for table in tables for name in table.features}
         super().__init__({name: table_of[name] for name in features})
-        self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
+        self._starts: Integers = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows, dtype=np.int64)])
         self._length = int(self._starts[-1])
-        self.features, self.fingerprint, self._shards = features, fingerprint, shards
+        self.features, self._fingerprint, self._shards = features, fingerprint, shards
 
     def __len__(self) -> int:
         return self._length
 
     def shard_names(self) -> list[str]:
         """Paths of the files, as error messages show them."""
-        return self._shards
+        return list(self._shards)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Fingerprint of the samples; that of a dataset of many files is computed when it is first needed."""
+        return self._fingerprint() if callable(self._fingerprint) else self._fingerprint
 
     def shards(self, rows: Integers) -> list[str]:
         """Path of the file that holds the first fields of each row."""

@@ -346,7 +346,7 @@ class TarRows(ExtractedRows):
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Read one sample."""
         names = check_fields(self._names, fields)
-        number, at = self.index.values(row)
+        number, at = self.index.values(row, None if fields is None else self._columns_of(names))
         held = None if self.data.fetch is None else self.hold(np.array([row]), names)
         if self._as_map:
             found = self._from_map(row, number, at, names)
@@ -357,6 +357,15 @@ class TarRows(ExtractedRows):
             }
         del held
         return found
+
+    def _columns_of(self, names: list[str]) -> list[str]:
+        """Return the columns of the index that samples of these fields need."""
+        extensions = ["msgpack"] if self._as_map else [self._extension_of[name] for name in names if name != KEY]
+        return ["start", *(column for one in extensions if one for column in self._index_columns[one])]
+
+    @cached_property
+    def _index_columns(self) -> dict[str, tuple[str, str]]:
+        return {one: (f"{one}.offset", f"{one}.length") for one in self.extensions}
 
     def values(self, rows: Integers, keys: Sequence[str]) -> dict[str, list[Any]]:
         """Return the values of these keys in the JSON of samples; if several fields have a key, the first counts."""

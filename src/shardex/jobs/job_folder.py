@@ -43,6 +43,8 @@ _RECORD = re.compile(r"done/(\d+)\.json")
 _COMMIT = "commit.json"
 _LINKED = "linked.json"
 _BASE = "base.json"
+_OPENED = 10
+"""How often a folder is created that other runs remove before it is open."""
 _LONGEST_NAME = 200
 """Bytes of the name of the target in the name of the folder; a longer one is cut, as names have at most 255 bytes."""
 
@@ -128,11 +130,8 @@ class JobFolder:
         if self.place.is_remote:
             yield
             return
-        with storage_errors(self.url, "create"):
-            make_folder(self.url)
-            descriptor = os.open(self.url, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = descriptor = self._open()
         try:
-            self._descriptor = descriptor
             if self._is_unused():
                 self._sweep()
             with suppress(OSError):  # a file system without locks
@@ -140,6 +139,15 @@ class JobFolder:
             yield
         finally:
             os.close(descriptor)
+
+    def _open(self) -> int:
+        """Open the folder, and create it if it is not there; another run of the job may remove it in between."""
+        with storage_errors(self.url, "create"):
+            for _ in range(_OPENED):
+                make_folder(self.url)
+                with suppress(FileNotFoundError):
+                    return os.open(self.url, os.O_RDONLY | os.O_CLOEXEC)
+        raise self.published_meanwhile()
 
     def _sweep(self) -> None:
         """Remove parts without a record, and records without a part."""

@@ -9,15 +9,21 @@ numpy code with the same results where no compiler is available (or with ``SHARD
 
 - `buffers`: tables of numbered buffers that are opened and fetched on demand; chooses the kernel
 - `gather`: copies ranges and rows out of a table
-- `_gather.c`, `numpy_kernel`: the two kernels
+- `checksums`: xxh3-64 of many ranges; `block_flags`: which blocks of a read have not been checked yet
+- `_gather.c` with `_checksum.c`; `numpy_kernel` with `numpy_pieces`: the two kernels
+- `collect`, `_collect.c`: copies samples that are written into buffers
 - `columns`: the columns that reads return; `ragged` and `masked`: two kinds of columns
 - `array_pool`: reuses the memory of large arrays
 - `threads`: how many threads a call may use
+- `write_behind`, `_write_behind.c`: writes to a file in a thread
 - `fingerprint`: hashes any value, to recognise data that changed
 """
 
-from shardex.kernel.array_pool import pooled_empty
+from shardex.kernel.array_pool import allocating, pooled_empty
+from shardex.kernel.block_flags import unchecked_ranges, unchecked_rows
 from shardex.kernel.buffers import Bytes, Fetch, Integers, Segments
+from shardex.kernel.checksums import checksums, first_difference
+from shardex.kernel.collect import collect_kernel
 from shardex.kernel.columns import MISSING, Column, Columns
 from shardex.kernel.fingerprint import digest
 from shardex.kernel.gather import (
@@ -37,8 +43,9 @@ from shardex.kernel.gather import (
     value_reader,
 )
 from shardex.kernel.masked import Masked, TimeArray, missing_value, values_of, with_missing
-from shardex.kernel.ragged import Ragged, ends_of, value_mask
+from shardex.kernel.ragged import Ragged, arrays_of, ends_of, value_mask
 from shardex.kernel.threads import cores, set_threads, threads
+from shardex.kernel.write_behind import file_writer
 
 __all__ = [
     "MISSING",
@@ -54,14 +61,20 @@ __all__ = [
     "Ranges",
     "Segments",
     "TimeArray",
+    "allocating",
+    "arrays_of",
     "best_fit",
+    "checksums",
+    "collect_kernel",
     "cores",
     "count_newlines",
     "cut_pieces",
     "digest",
     "ends_of",
+    "file_writer",
     "fill_gaps",
     "find_lines",
+    "first_difference",
     "fit_in_order",
     "locate",
     "missing_value",
@@ -71,6 +84,8 @@ __all__ = [
     "set_threads",
     "take",
     "threads",
+    "unchecked_ranges",
+    "unchecked_rows",
     "value_mask",
     "value_reader",
     "values_of",

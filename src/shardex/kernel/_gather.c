@@ -7,20 +7,26 @@
  * An error caused by one segment carries its number as a second argument; `buffers.py` adds the name.
  * That module also owns the tables and keeps the buffers alive. `numpy_kernel.py` has the same functions in numpy.
  */
+#ifdef __linux__
+#define _GNU_SOURCE /* sched_getcpu, CPU_SET */
+#endif
 #define PY_SSIZE_T_CLEAN
 #ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x030B0000
 #endif
 #include <Python.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #ifndef _WIN32
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #define HAVE_THREADS 1
+#endif
+#ifdef __linux__
+#include <sched.h>
 #endif
 #if defined(__GNUC__)
 #define PREFETCH(p) __builtin_prefetch(p)
@@ -36,6 +42,7 @@ enum { AHEAD = 8, MAX_THREADS = 8 };
 #endif
 static const int64_t THREAD_BYTES = 256 << 10; /* waking up a thread takes as long as copying so much */
 static const int64_t PART_BYTES = 64 << 10;    /* what a thread takes at once */
+static const int64_t PERMUTE_BYTES = 64;       /* permuting a number takes at least as long as copying so much */
 
 typedef enum { FINE, CLOSED, OUTSIDE, SHORT, BROKEN, OVERFLOWS } verdict;
 
@@ -43,6 +50,8 @@ typedef struct {
     const uint64_t *address, *size;
     int64_t segments;
 } table;
+
+uint64_t shardex_xxh3(const uint8_t *p, uint64_t n); /* _checksum.c */
 
 /* ---- arguments ------------------------------------------------------------------------------------ */
 
@@ -144,6 +153,38 @@ static verdict place(const table *t, const places *p, const int64_t *rows, int64
     return FINE;
 }
 
+/* Rows that follow each other lie in few stretches of memory: no place is looked up for each of them. */
+enum { MOST_STRETCHES = 64 };
+
+typedef struct {
+    const uint8_t *source;
+    int64_t rows, segment;
+} stretch;
+
+static int are_consecutive(const int64_t *rows, int64_t n) {
+    uint64_t first = n ? (uint64_t)rows[0] : 0, different = 0;
+    if (n < 2 || (uint64_t)rows[1] != first + 1 || (uint64_t)rows[n - 1] != first + (uint64_t)n - 1) return 0;
+    for (int64_t k = 0; k < n; k++) different |= (uint64_t)rows[k] ^ (first + (uint64_t)k);
+    return !different;
+}
+
+/* The stretches of consecutive rows; 0 if `place` must look at each row: some are not open, outside, or in many segments. */
+static int64_t stretches_of(const table *t, const places *p, const int64_t *rows, int64_t n, uint64_t width, uint64_t items, stretch *out) {
+    int64_t total = p->starts[p->segments], found = 0;
+    if (!are_consecutive(rows, n) || rows[0] < 0 || rows[n - 1] >= total) return 0;
+    uint64_t most = UINT64_MAX / (width ? width : 1) - items;
+    for (int64_t row = rows[0], s = segment_of(p, row), left = n; left; s++) {
+        if (s >= p->segments || found == MOST_STRETCHES || p->starts[s] < 0 || p->starts[s] > row) return 0;
+        if (p->starts[s + 1] <= row) continue; /* a segment without rows */
+        int64_t here = p->starts[s + 1] - row < left ? p->starts[s + 1] - row : left;
+        uint64_t local = (uint64_t)(row - p->starts[s]), last = local + (uint64_t)here - 1;
+        if (!t->address[s] || last > most || (last + items) * width > t->size[s]) return 0;
+        out[found++] = (stretch){(const uint8_t *)(uintptr_t)t->address[s] + local * width, here, s};
+        row += here, left -= here;
+    }
+    return found;
+}
+
 /* ---- copying ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -199,6 +240,23 @@ static void copy_part(const void *whole, int64_t from, int64_t to) {
     else copy_fixed(&j);
 }
 
+typedef struct {
+    const stretch *stretches;
+    int64_t width;
+    uint8_t *out;
+} stretch_job;
+
+static void copy_stretches(const void *whole, int64_t from, int64_t to) {
+    const stretch_job *j = whole;
+    int64_t first = 0; /* of the stretch */
+    for (const stretch *s = j->stretches; from < to; first += s++->rows) {
+        int64_t here = first + s->rows - from < to - from ? first + s->rows - from : to - from;
+        if (here <= 0) continue;
+        memcpy(j->out + from * j->width, s->source + (from - first) * j->width, (size_t)(here * j->width));
+        from += here;
+    }
+}
+
 /* ---- threads that stand ready --------------------------------------------------------------------------- */
 
 /* Calls `part` for consecutive parts of 0 to n, in this thread and in others if there are `bytes` enough to gain from it.
@@ -215,6 +273,8 @@ static struct {
     const void *what;
     int64_t next, n, step;         /* the first item that is not taken; how many there are; how many are taken at once */
     int seats, working, started;   /* how many threads may join; how many have; how many exist */
+    pthread_t threads[MAX_THREADS];
+    int processors[MAX_THREADS];   /* where each was when it woke up last */
 } pool = {.owner = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 
 static void take_parts(void) {
@@ -222,17 +282,28 @@ static void take_parts(void) {
         pool.part(pool.what, from, pool.n - from < pool.step ? pool.n : from + pool.step);
 }
 
-static void *stand_ready(void *unused) {
+static int this_processor(void) {
+#ifdef __linux__
+    return sched_getcpu();
+#else
+    return -1;
+#endif
+}
+
+static void *stand_ready(void *processor) {
     pthread_mutex_lock(&pool.lock);
     for (;;) {
-        while (!pool.seats) pthread_cond_wait(&pool.wake, &pool.lock);
+        while (!pool.seats) {
+            pthread_cond_wait(&pool.wake, &pool.lock);
+            *(int *)processor = this_processor();
+        }
         pool.seats--, pool.working++;
         pthread_mutex_unlock(&pool.lock);
         take_parts();
         pthread_mutex_lock(&pool.lock);
         if (!--pool.working) pthread_cond_signal(&pool.done);
     }
-    return unused;
+    return NULL;
 }
 
 static void start_threads(int wanted) {
@@ -244,9 +315,29 @@ static void start_threads(int wanted) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_setstacksize(&small, 256 << 10);
     pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
-    while (pool.started < wanted && pthread_create(&id, &small, stand_ready, NULL) == 0) pool.started++;
+    while (pool.started < wanted && pthread_create(&id, &small, stand_ready, &pool.processors[pool.started]) == 0) {
+        pool.processors[pool.started] = -1;
+        pool.threads[pool.started++] = id;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&small);
+}
+
+/* Moves threads away from the processor of the caller. The system may wake up a thread there that has slept elsewhere,
+ * and then it waits until the caller has done all the work: on two processors, always after a pause of half a second. A
+ * thread may not return to that processor until it is moved again: if it could, the system would wake it up there. */
+static void move_threads(void) {
+#ifdef __linux__
+    int here = this_processor();
+    cpu_set_t others;
+    for (int k = 0; k < pool.started; k++) {
+        if (pool.processors[k] != here || here < 0 || here >= CPU_SETSIZE) continue;
+        if (pthread_getaffinity_np(pthread_self(), sizeof others, &others) || CPU_COUNT(&others) < 2) return;
+        CPU_CLR(here, &others);
+        pthread_setaffinity_np(pool.threads[k], sizeof others, &others);
+        pool.processors[k] = -1;
+    }
+#endif
 }
 
 static void after_fork(void) { /* the threads of the parent do not exist here, and one may have held a lock */
@@ -264,6 +355,7 @@ static void in_parts(part_function part, const void *what, int64_t n, int64_t by
     if (threads > 1 && n > 1 && pthread_mutex_trylock(&pool.owner) == 0) {
         pthread_mutex_lock(&pool.lock);
         start_threads(threads - 1);
+        move_threads();
         pool.part = part, pool.what = what, pool.n = n, pool.next = 0;
         pool.step = bytes / n >= PART_BYTES ? 1 : PART_BYTES / (bytes / n + 1) + 1;
         pool.seats = threads - 1 < pool.started ? threads - 1 : pool.started;
@@ -301,6 +393,15 @@ static PyObject *fixed(PyObject *self, PyObject *args) {
         PyErr_Format(PyExc_ValueError, "out: expected %lld rows of %zd bytes, got %zd bytes", (long long)n, width, out.len);
         goto end;
     }
+    stretch stretches[MOST_STRETCHES];
+    if (stretches_of(&t, &p, row.buf, n, (uint64_t)width, 1, stretches)) {
+        stretch_job j = {stretches, width, out.buf};
+        Py_BEGIN_ALLOW_THREADS
+        in_parts(copy_stretches, &j, n, n * width, threads);
+        Py_END_ALLOW_THREADS
+        result = answer(FINE, 0, 0);
+        goto end;
+    }
     if (!(source = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *source))) {
         PyErr_NoMemory();
         goto end;
@@ -332,6 +433,24 @@ static int64_t offset_at(const uint8_t *base, uint64_t k, Py_ssize_t width) {
     return x;
 }
 
+/* Locates consecutive rows; 0 if some are not open or outside, or have offsets that do not rise: then each is looked at. */
+static int locate_stretches(const table *t, const places *p, const int64_t *rows, int64_t n, Py_ssize_t width, int64_t item, int64_t *which,
+                            int64_t *begin, int64_t *length) {
+    stretch stretches[MOST_STRETCHES];
+    int64_t count = stretches_of(t, p, rows, n, (uint64_t)width, 2, stretches), most = INT64_MAX / item, wrong = 0, k = 0;
+    for (int64_t s = 0; s < count; s++) {
+        int64_t from = offset_at(stretches[s].source, 0, width);
+        wrong |= from < 0;
+        for (int64_t i = 1; i <= stretches[s].rows && !wrong; i++, k++) {
+            int64_t to = offset_at(stretches[s].source, (uint64_t)i, width);
+            wrong = to < from || to > most;
+            which[k] = stretches[s].segment, begin[k] = wrong ? 0 : from * item, length[k] = wrong ? 0 : (to - from) * item;
+            from = to;
+        }
+    }
+    return count && !wrong;
+}
+
 static PyObject *locate(PyObject *self, PyObject *args) {
     Py_buffer address, size, start, row, which, begin, length;
     Py_ssize_t width, item;
@@ -348,11 +467,15 @@ static PyObject *locate(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "locate: expected offsets of 4 or 8 bytes, items of at least 1, and outputs as long as rows");
         goto end;
     }
+    int64_t *w = which.buf, *b = begin.buf, *l = length.buf, most = INT64_MAX / item;
+    if (locate_stretches(&t, &p, row.buf, n, width, item, w, b, l)) {
+        result = answer(FINE, 0, 0);
+        goto end;
+    }
     if (!(source = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *source))) {
         PyErr_NoMemory();
         goto end;
     }
-    int64_t *w = which.buf, *b = begin.buf, *l = length.buf, most = INT64_MAX / item;
     Py_BEGIN_ALLOW_THREADS
     v = place(&t, &p, row.buf, n, (uint64_t)width, 2, source, w, &k, &segment);
     for (int64_t i = 0; v == FINE && i < n; i++) {
@@ -482,7 +605,7 @@ end:
     return result;
 }
 
-/* ---- pieces(begins, ends, firsts, behinds, rows, step, width, begin, length, target, ids, positions, bounds, offsets) ----
+/* ---- pieces(begins, ends, firsts, behinds, rows, step, width, begin, length, target, ids, positions, bounds, offsets, threads) ----
  * Sample r is made of the entries firsts[r] to behinds[r] of a table of intervals, from the position r * step on, at most
  * `width` elements. For each piece of the samples `rows`: its begin, length, and place among all samples. For each element
  * the number of its piece (from 1 on; 0 is padding) and its position in it. For each sample the bounds of its pieces: 0, the
@@ -494,6 +617,7 @@ typedef struct {
     int64_t step, width;
     int64_t *begin, *length, *target, *offsets;
     int32_t *ids, *positions, *bounds;
+    int64_t *made; /* of each sample the number of its first piece, and the number of pieces at the end */
 } cut;
 
 WIDER static void mark_piece(int32_t *ids, int32_t *positions, int32_t length, int32_t number) {
@@ -503,9 +627,25 @@ WIDER static void mark_piece(int32_t *ids, int32_t *positions, int32_t length, i
         for (int32_t i = 0; i < length; i++) positions[i] = i;
 }
 
+/* Mark the elements of samples; their pieces are made. */
+static void mark_samples(const void *whole, int64_t from, int64_t to) {
+    const cut *c = whole;
+    for (int64_t k = from; k < to; k++) {
+        int64_t begun = k * c->width, end = begun;
+        for (int64_t p = c->made[k]; p < c->made[k + 1]; p++) {
+            int64_t at = c->target[p];
+            mark_piece(c->ids ? c->ids + at : NULL, c->positions ? c->positions + at : NULL, (int32_t)c->length[p], (int32_t)(p - c->made[k] + 1));
+            end = at + c->length[p];
+        }
+        size_t gap = (size_t)(begun + c->width - end) * sizeof(int32_t);
+        if (c->ids) memset(c->ids + end, 0, gap);
+        if (c->positions) memset(c->positions + end, 0, gap);
+    }
+}
+
 /* Make the pieces of sample k; returns the number of pieces made so far. */
 static int64_t cut_sample(const cut *c, int64_t k, int64_t made) {
-    int64_t row = c->rows[k], low = row * c->step, at = 0, before = made, begun = k * c->width;
+    int64_t row = c->rows[k], low = row * c->step, at = 0, begun = k * c->width;
     int64_t b = c->bounds ? c->offsets[k] : 0;
     if (c->bounds) c->bounds[b++] = 0;
     for (int64_t e = c->firsts[row]; e < c->behinds[row] && at < c->width; e++) {
@@ -515,15 +655,10 @@ static int64_t cut_sample(const cut *c, int64_t k, int64_t made) {
         int64_t length = (int64_t)(whole < room ? whole : room);
         c->begin[made] = from, c->length[made] = length, c->target[made] = begun + at;
         made++;
-        mark_piece(c->ids ? c->ids + begun + at : NULL, c->positions ? c->positions + begun + at : NULL, (int32_t)length,
-                   (int32_t)(made - before));
         at += length;
         if (c->bounds) c->bounds[b++] = (int32_t)at;
     }
-    size_t gap = (size_t)(c->width - at) * sizeof(int32_t);
-    if (c->ids) memset(c->ids + begun + at, 0, gap);
-    if (c->positions) memset(c->positions + begun + at, 0, gap);
-    if (c->bounds && gap) c->bounds[b++] = (int32_t)c->width;
+    if (c->bounds && at < c->width) c->bounds[b++] = (int32_t)c->width;
     if (c->bounds) c->offsets[k + 1] = b;
     return made;
 }
@@ -534,11 +669,12 @@ static PyObject *pieces(PyObject *self, PyObject *args) {
                                          "length", "target", "ids",    "positions", "bounds", "offsets"};
     Py_buffer b[BUFFERS];
     Py_ssize_t step, width;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*nnw*w*w*w*w*w*w*:pieces", &b[0], &b[1], &b[2], &b[3], &b[4], &step, &width, &b[5], &b[6],
-                          &b[7], &b[8], &b[9], &b[10], &b[11]))
+    int threads;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*nnw*w*w*w*w*w*w*i:pieces", &b[0], &b[1], &b[2], &b[3], &b[4], &step, &width, &b[5], &b[6],
+                          &b[7], &b[8], &b[9], &b[10], &b[11], &threads))
         return NULL;
     PyObject *result = NULL;
-    int64_t sizes[BUFFERS], made = 0, most = 0, k = 0;
+    int64_t sizes[BUFFERS], made = 0, most = 0, k = 0, *firsts_made = NULL;
     for (int i = 0; i < BUFFERS; i++)
         if (!length_of(&b[i], i >= IDS && i < OFFSETS ? 4 : 8, names[i], &sizes[i])) goto end;
     int64_t entries = sizes[0], samples = sizes[2], n = sizes[ROWS], room = sizes[BEGIN];
@@ -550,7 +686,11 @@ static PyObject *pieces(PyObject *self, PyObject *args) {
         goto end;
     }
     cut c = {b[0].buf, b[1].buf, b[2].buf, b[3].buf, b[4].buf, step, width, b[5].buf, b[6].buf, b[7].buf, b[11].buf,
-             sizes[8] ? b[8].buf : NULL, sizes[9] ? b[9].buf : NULL, sizes[10] ? b[10].buf : NULL};
+             sizes[8] ? b[8].buf : NULL, sizes[9] ? b[9].buf : NULL, sizes[10] ? b[10].buf : NULL, NULL};
+    if (!(c.made = firsts_made = PyMem_Malloc((size_t)(n + 1) * sizeof *firsts_made))) {
+        PyErr_NoMemory();
+        goto end;
+    }
     verdict v = FINE;
     Py_BEGIN_ALLOW_THREADS
     for (k = 0; k < n; k++) {
@@ -570,12 +710,17 @@ static PyObject *pieces(PyObject *self, PyObject *args) {
                 int64_t next = c.firsts[c.rows[k + AHEAD]];
                 if (next < entries) PREFETCH(c.begins + next), PREFETCH(c.ends + next);
             }
+            c.made[k] = made;
             made = cut_sample(&c, k, made);
         }
+        c.made[n] = made;
+        int64_t marked = (c.ids ? 1 : 0) + (c.positions ? 1 : 0); /* four bytes each: filling takes a quarter of the time of copying */
+        if (marked && n) in_parts(mark_samples, &c, n, n * width * marked, threads);
     }
     Py_END_ALLOW_THREADS
     result = v != FINE ? answer(v, k, 0) : PyLong_FromLongLong(most <= room ? made : -1 - most);
 end:
+    PyMem_Free(firsts_made);
     for (int i = 0; i < BUFFERS; i++) PyBuffer_Release(&b[i]);
     return result;
 }
@@ -801,21 +946,72 @@ static PyObject *one_text(const uint8_t *p, int64_t length, const uint8_t **seen
     slot %= SLOTS;
     if (made[slot] && sizes[slot] == length && memcmp(seen[slot], p, (size_t)length) == 0) return Py_NewRef(made[slot]);
     PyObject *text = PyUnicode_DecodeUTF8((const char *)p, (Py_ssize_t)length, NULL);
-    if (text) seen[slot] = p, sizes[slot] = length, made[slot] = text; /* borrowed: the list keeps it alive */
+    if (text) seen[slot] = p, sizes[slot] = length, made[slot] = text; /* borrowed: `make_values` keeps it alive */
     return text;
 }
 
+typedef struct {
+    const uint8_t *const *source;
+    const int64_t *length;
+    char *const *target;
+} filling;
+
+static void fill_part(const void *whole, int64_t from, int64_t to) {
+    const filling *f = whole;
+    for (int64_t k = from; k < to; k++) memcpy(f->target[k], f->source[k], (size_t)f->length[k]);
+}
+
+/* Makes large bytes objects in two steps: with the GIL the objects, then without it and in threads their content. */
+static int make_large(const uint8_t *const *source, const int64_t *length, int64_t n, int64_t total, int threads, PyObject **made) {
+    char **target = PyMem_Malloc((size_t)n * sizeof *target);
+    int64_t k = 0;
+    for (; target && k < n && (made[k] = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)length[k])); k++) target[k] = PyBytes_AsString(made[k]);
+    if (!target) PyErr_NoMemory();
+    else if (k == n) {
+        filling f = {source, length, target};
+        Py_BEGIN_ALLOW_THREADS
+        in_parts(fill_part, &f, n, total, threads);
+        Py_END_ALLOW_THREADS
+    }
+    PyMem_Free(target);
+    return target && k == n;
+}
+
+static int make_values(const uint8_t *const *source, const int64_t *length, int64_t n, int text, PyObject **made) {
+    const uint8_t *seen[SLOTS];
+    int64_t sizes[SLOTS];
+    PyObject *last[SLOTS] = {0};
+    for (int64_t k = 0; k < n; k++) {
+        if (k + AHEAD < n) PREFETCH(source[k + AHEAD]);
+        made[k] = text ? one_text(source[k], length[k], seen, sizes, last)
+                       : PyBytes_FromStringAndSize((const char *)source[k], (Py_ssize_t)length[k]);
+        if (!made[k]) return 0;
+    }
+    return 1;
+}
+
+static PyObject *list_of(PyObject **made, int64_t n) {
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (int64_t k = 0; list && k < n; k++) {
+        PyList_SetItem(list, (Py_ssize_t)k, made[k]);
+        made[k] = NULL;
+    }
+    return list;
+}
+
 static PyObject *values(PyObject *self, PyObject *args) {
+    enum { LARGE_VALUE = 1024 }; /* bytes on average from which two steps are worthwhile */
     Py_buffer address, size, which, begin, length;
-    int text;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*p:values", &address, &size, &which, &begin, &length, &text)) return NULL;
-    PyObject *result = NULL;
-    const uint8_t **source = NULL, *seen[SLOTS];
-    int64_t n, k = 0, segment = 0, sizes[SLOTS];
-    PyObject *made[SLOTS] = {0};
+    int text, threads;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*pi:values", &address, &size, &which, &begin, &length, &text, &threads)) return NULL;
+    PyObject *result = NULL, **made = NULL;
+    const uint8_t **source = NULL;
+    int64_t n, k = 0, segment = 0, total = 0;
     table t;
     if (!table_of(&address, &size, &t) || !ranges_of(&which, &begin, &length, &n)) goto end;
-    if (!(source = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *source))) {
+    source = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *source);
+    made = PyMem_Calloc((size_t)(n ? n : 1), sizeof *made);
+    if (!source || !made) {
         PyErr_NoMemory();
         goto end;
     }
@@ -825,18 +1021,13 @@ static PyObject *values(PyObject *self, PyObject *args) {
         result = answer(v, k, segment);
         goto end;
     }
-    if (!(result = PyList_New((Py_ssize_t)n))) goto end;
-    for (k = 0; k < n; k++) {
-        if (k + AHEAD < n) PREFETCH(source[k + AHEAD]);
-        PyObject *value = text ? one_text(source[k], l[k], seen, sizes, made)
-                               : PyBytes_FromStringAndSize((const char *)source[k], (Py_ssize_t)l[k]);
-        if (!value || PyList_SetItem(result, (Py_ssize_t)k, value) < 0) {
-            Py_CLEAR(result);
-            goto end;
-        }
-    }
+    for (int64_t i = 0; i < n; i++) total = total < INT64_MAX - l[i] ? total + l[i] : total;
+    int large = !text && total >= 2 * THREAD_BYTES && total / n >= LARGE_VALUE;
+    if (large ? make_large(source, l, n, total, threads, made) : make_values(source, l, n, text, made)) result = list_of(made, n);
 end:
+    for (int64_t i = 0; made && i < n; i++) Py_XDECREF(made[i]);
     PyMem_Free(source);
+    PyMem_Free(made);
     PyBuffer_Release(&address), PyBuffer_Release(&size), PyBuffer_Release(&which), PyBuffer_Release(&begin), PyBuffer_Release(&length);
     return result;
 }
@@ -943,6 +1134,217 @@ end:
     return result;
 }
 
+/* ---- checksums(address, size, which, begin, length, sums, threads) and first_difference(the same) ---------- */
+
+/* Writes the checksum of each range to `sums`; or compares them, and `first` is the first that differs. */
+typedef struct {
+    const uint8_t *const *source;
+    const int64_t *length;
+    uint64_t *sums;
+    int compare;
+    int64_t *first;
+} hashing;
+
+static void lower(int64_t *first, int64_t k) {
+#ifdef HAVE_THREADS
+    int64_t now = __atomic_load_n(first, __ATOMIC_RELAXED);
+    while (k < now && !__atomic_compare_exchange_n(first, &now, k, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+#else
+    if (k < *first) *first = k;
+#endif
+}
+
+static void hash_part(const void *whole, int64_t from, int64_t to) {
+    const hashing *h = whole;
+    for (int64_t k = from; k < to; k++) {
+        uint64_t sum = shardex_xxh3(h->source[k], (uint64_t)h->length[k]);
+        if (!h->compare) h->sums[k] = sum;
+        else if (sum != h->sums[k]) {
+            lower(h->first, k);
+            return;
+        }
+    }
+}
+
+/* Returns a tuple of one number: -1, or the first range whose checksum differs. A plain number names a closed segment. */
+static PyObject *hash_ranges(PyObject *args, int compare) {
+    Py_buffer address, size, which, begin, length, sums;
+    int threads;
+    const char *format = compare ? "y*y*y*y*y*y*i:first_difference" : "y*y*y*y*y*w*i:checksums";
+    if (!PyArg_ParseTuple(args, format, &address, &size, &which, &begin, &length, &sums, &threads)) return NULL;
+    PyObject *result = NULL;
+    const uint8_t **source = NULL;
+    int64_t n, m, k = 0, segment = 0;
+    table t;
+    if (!table_of(&address, &size, &t) || !ranges_of(&which, &begin, &length, &n) || !length_of(&sums, 8, "sums", &m)) goto end;
+    if (m != n) {
+        PyErr_Format(PyExc_ValueError, "sums: expected %lld numbers, got %lld", (long long)n, (long long)m);
+        goto end;
+    }
+    if (!(source = PyMem_Malloc((size_t)(n ? n : 1) * sizeof *source))) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    const int64_t *l = length.buf;
+    int64_t first = INT64_MAX, total = 0;
+    verdict v;
+    Py_BEGIN_ALLOW_THREADS
+    v = check(&t, which.buf, begin.buf, l, n, source, &k, &segment);
+    if (v == FINE) {
+        for (int64_t i = 0; i < n; i++) total = total < INT64_MAX - l[i] ? total + l[i] : total;
+        hashing h = {source, l, sums.buf, compare, &first};
+        in_parts(hash_part, &h, n, total, threads);
+    }
+    Py_END_ALLOW_THREADS
+    result = v != FINE ? answer(v, k, segment) : Py_BuildValue("(L)", (long long)(first == INT64_MAX ? -1 : first));
+end:
+    PyMem_Free(source);
+    PyBuffer_Release(&address), PyBuffer_Release(&size), PyBuffer_Release(&which), PyBuffer_Release(&begin);
+    PyBuffer_Release(&length), PyBuffer_Release(&sums);
+    return result;
+}
+
+static PyObject *checksums(PyObject *self, PyObject *args) {
+    return hash_ranges(args, 0);
+}
+
+static PyObject *first_difference(PyObject *self, PyObject *args) {
+    return hash_ranges(args, 1);
+}
+
+/* ---- unchecked_rows(flags, shift, origin, starts, rows, bits, items) and unchecked_ranges(flags, shift, origin, which, begin, length) ----
+ * Bytes lie in blocks of 1 << shift bytes, each with a flag. `origin` is the number of a segment's first byte, counted over all
+ * blocks. Both return the numbers of the blocks of rows or ranges whose flag is 0, ascending, each once, as bytes of int64. */
+
+typedef struct {
+    const uint8_t *flags;
+    const int64_t *origin;
+    int64_t blocks, segments, *found, count, room, last; /* last: the block that was looked at last */
+    int shift;
+} lookup;
+
+typedef enum { LOOKED, NO_BLOCK, NO_MEMORY } looked;
+
+/* Looks at the blocks of `length` bytes from byte `begin` of a segment on. */
+static looked look(lookup *u, int64_t segment, int64_t begin, int64_t length) {
+    if (!length) return LOOKED;
+    int64_t origin = u->origin[segment];
+    if (begin < 0 || length < 0 || origin < 0 || begin > INT64_MAX - origin || length > INT64_MAX - origin - begin) return NO_BLOCK;
+    int64_t b = (origin + begin) >> u->shift, end = (origin + begin + length - 1) >> u->shift;
+    if (end >= u->blocks) return NO_BLOCK;
+    for (; b <= end; b++) {
+        if (u->flags[b] || b == u->last) continue;
+        if (u->count == u->room) {
+            int64_t more = u->room ? 2 * u->room : 64;
+            int64_t *grown = realloc(u->found, (size_t)more * sizeof *grown);
+            if (!grown) return NO_MEMORY;
+            u->found = grown, u->room = more;
+        }
+        u->found[u->count++] = u->last = b;
+    }
+    return LOOKED;
+}
+
+static int by_value(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void sort_distinct(lookup *u) {
+    int64_t kept = 0, sorted = 1;
+    for (int64_t k = 1; k < u->count && sorted; k++) sorted = u->found[k - 1] < u->found[k];
+    if (sorted) return;
+    qsort(u->found, (size_t)u->count, sizeof *u->found, by_value);
+    for (int64_t k = 0; k < u->count; k++)
+        if (!k || u->found[k] != u->found[k - 1]) u->found[kept++] = u->found[k];
+    u->count = kept;
+}
+
+static int lookup_of(const Py_buffer *flags, int shift, const Py_buffer *origin, lookup *u) {
+    *u = (lookup){.flags = flags->buf, .blocks = flags->len, .origin = origin->buf, .shift = shift, .last = -1};
+    if (shift < 0 || shift > 62) {
+        PyErr_Format(PyExc_ValueError, "shift: expected a number from 0 to 62, got %d", shift);
+        return 0;
+    }
+    return length_of(origin, 8, "origin", &u->segments);
+}
+
+static PyObject *blocks_found(lookup *u, looked how, verdict v, int64_t k) {
+    if (v != FINE) return answer(v, k, 0);
+    if (how == NO_MEMORY) return PyErr_NoMemory();
+    if (how == NO_BLOCK) return PyErr_Format(PyExc_ValueError, "range %lld of the request lies outside the blocks", (long long)k);
+    return PyBytes_FromStringAndSize((const char *)u->found, (Py_ssize_t)u->count * 8);
+}
+
+static PyObject *unchecked_rows(PyObject *self, PyObject *args) {
+    Py_buffer flags, origin, start, row;
+    int shift;
+    long long bits, items;
+    if (!PyArg_ParseTuple(args, "y*iy*y*y*LL:unchecked_rows", &flags, &shift, &origin, &start, &row, &bits, &items)) return NULL;
+    PyObject *result = NULL;
+    lookup u = {0};
+    places p;
+    int64_t n, k = 0;
+    if (!lookup_of(&flags, shift, &origin, &u) || !places_of(&start, u.segments, &p) || !length_of(&row, 8, "rows", &n)) goto end;
+    if (bits < 0 || items < 0 || (bits && items > INT64_MAX / bits - 8)) {
+        PyErr_SetString(PyExc_ValueError, "unchecked_rows: expected a width and a number of items from 0 on that fit 63 bits");
+        goto end;
+    }
+    const int64_t *r = row.buf;
+    int64_t total = p.starts[p.segments], most = bits ? (INT64_MAX - 8) / bits - items : INT64_MAX;
+    verdict v = FINE;
+    looked how = LOOKED;
+    Py_BEGIN_ALLOW_THREADS
+    for (k = 0; k < n && bits && items; k++) {
+        if (r[k] < 0 || r[k] >= total) {
+            v = OUTSIDE;
+            break;
+        }
+        int64_t s = segment_of(&p, r[k]), begun = p.starts[s], local = begun < 0 ? -1 : r[k] - begun;
+        if (local < 0 || local > most) {
+            how = NO_BLOCK;
+            break;
+        }
+        int64_t begin = local * bits / 8, end = ((local + items) * bits + 7) / 8;
+        if ((how = look(&u, s, begin, end - begin)) != LOOKED) break;
+    }
+    if (v == FINE && how == LOOKED) sort_distinct(&u);
+    Py_END_ALLOW_THREADS
+    result = blocks_found(&u, how, v, k);
+end:
+    free(u.found);
+    PyBuffer_Release(&flags), PyBuffer_Release(&origin), PyBuffer_Release(&start), PyBuffer_Release(&row);
+    return result;
+}
+
+static PyObject *unchecked_ranges(PyObject *self, PyObject *args) {
+    Py_buffer flags, origin, which, begin, length;
+    int shift;
+    if (!PyArg_ParseTuple(args, "y*iy*y*y*y*:unchecked_ranges", &flags, &shift, &origin, &which, &begin, &length)) return NULL;
+    PyObject *result = NULL;
+    lookup u = {0};
+    int64_t n, k = 0;
+    if (!lookup_of(&flags, shift, &origin, &u) || !ranges_of(&which, &begin, &length, &n)) goto end;
+    const int64_t *w = which.buf, *b = begin.buf, *l = length.buf;
+    verdict v = FINE;
+    looked how = LOOKED;
+    Py_BEGIN_ALLOW_THREADS
+    for (k = 0; k < n; k++) {
+        if (w[k] < 0 || w[k] >= u.segments) {
+            v = OUTSIDE;
+            break;
+        }
+        if ((how = look(&u, w[k], b[k], l[k])) != LOOKED) break;
+    }
+    if (v == FINE && how == LOOKED) sort_distinct(&u);
+    Py_END_ALLOW_THREADS
+    result = blocks_found(&u, how, v, k);
+end:
+    free(u.found);
+    PyBuffer_Release(&flags), PyBuffer_Release(&origin), PyBuffer_Release(&which), PyBuffer_Release(&begin), PyBuffer_Release(&length);
+    return result;
+}
+
 /* ---- lines(data, at, stop, whole, skip_blank, longest, base, offset, length): where each line lies ------ */
 
 static int is_blank(const uint8_t *p, const uint8_t *end) {
@@ -1023,7 +1425,7 @@ static PyObject *newlines(PyObject *self, PyObject *args) {
     return PyLong_FromLongLong(found);
 }
 
-/* ---- permute(size, multiply, add, shift, mask, positions, out, inverse) ------------------------------ */
+/* ---- permute(size, multiply, add, shift, mask, positions, out, inverse, threads) --------------------- */
 
 static uint64_t forward(uint64_t x, const uint64_t *multiply, const uint64_t *add, int64_t rounds, int shift, uint64_t mask) {
     for (int64_t r = 0; r < rounds; r++) {
@@ -1050,11 +1452,28 @@ static int keys_fit(uint64_t size, const uint64_t *multiply, int64_t rounds, int
     return 1;
 }
 
+typedef struct {
+    const uint64_t *position, *multiply, *add;
+    uint64_t *out, size, mask;
+    int64_t rounds;
+    int shift, inverse;
+} permutation;
+
+static void permute_part(const void *what, int64_t from, int64_t to) {
+    const permutation *j = what;
+    for (int64_t k = from; k < to; k++) {
+        uint64_t x = j->position[k];
+        do x = (j->inverse ? backward : forward)(x, j->multiply, j->add, j->rounds, j->shift, j->mask);
+        while (x >= j->size);
+        j->out[k] = x;
+    }
+}
+
 static PyObject *permute(PyObject *self, PyObject *args) {
     Py_buffer multiply, add, position, out;
     unsigned long long size, mask;
-    int shift, inverse;
-    if (!PyArg_ParseTuple(args, "Ky*y*iKy*w*p:permute", &size, &multiply, &add, &shift, &mask, &position, &out, &inverse)) return NULL;
+    int shift, inverse, threads;
+    if (!PyArg_ParseTuple(args, "Ky*y*iKy*w*pi:permute", &size, &multiply, &add, &shift, &mask, &position, &out, &inverse, &threads)) return NULL;
     PyObject *result = NULL;
     int64_t n, rounds, adds, outs;
     if (!length_of(&position, 8, "positions", &n) || !length_of(&multiply, 8, "multiply", &rounds) ||
@@ -1065,24 +1484,138 @@ static PyObject *permute(PyObject *self, PyObject *args) {
                                           "of ones that covers the size, and a shift by half its bits or more");
         goto end;
     }
-    const uint64_t *p = position.buf, *m = multiply.buf, *a = add.buf;
-    uint64_t *o = out.buf;
+    permutation j = {position.buf, multiply.buf, add.buf, out.buf, size, mask, rounds, shift, inverse};
     int64_t bad = -1;
     Py_BEGIN_ALLOW_THREADS
     for (int64_t k = 0; k < n && bad < 0; k++)
-        if (p[k] >= size) bad = k;
-    for (int64_t k = 0; k < n && bad < 0; k++) {
-        uint64_t x = p[k];
-        do x = inverse ? backward(x, m, a, rounds, shift, mask) : forward(x, m, a, rounds, shift, mask);
-        while (x >= size);
-        o[k] = x;
-    }
+        if (j.position[k] >= size) bad = k;
+    if (bad < 0) in_parts(permute_part, &j, n, n * PERMUTE_BYTES, threads);
     Py_END_ALLOW_THREADS
     result = answer(bad < 0 ? FINE : OUTSIDE, bad, 0);
 end:
     PyBuffer_Release(&multiply), PyBuffer_Release(&add), PyBuffer_Release(&position), PyBuffer_Release(&out);
     return result;
 }
+
+/* ---- memory(size): memory of a large array, which the next one reuses -------------------------------------- */
+
+/* The object exports its memory as a buffer; when it is gone, the memory is kept for a later one. `array_pool.py` says why. */
+enum { MOST_PIECES = 8, PIECE_HEAD = 64 };
+static const uint64_t MOST_FREE = 256 << 20; /* bytes of all free pieces */
+
+typedef struct {
+    uint64_t room;
+    char head[PIECE_HEAD - sizeof(uint64_t)]; /* what follows is aligned to a cache line if the piece is */
+} piece;
+
+static struct {
+    piece *pieces[MOST_PIECES]; /* the last one was put here last: the cache of the processor may still have it */
+    int count;
+    uint64_t bytes;
+} unused;
+
+#if defined(Py_GIL_DISABLED)
+static char unused_lock;
+static void lock_unused(void) {
+    while (__atomic_test_and_set(&unused_lock, __ATOMIC_ACQUIRE)) {}
+}
+static void unlock_unused(void) { __atomic_clear(&unused_lock, __ATOMIC_RELEASE); }
+#else /* the functions below run with the GIL */
+static void lock_unused(void) {}
+static void unlock_unused(void) {}
+#endif
+
+static piece *remove_piece(int k) {
+    piece *p = unused.pieces[k];
+    unused.bytes -= p->room, unused.count--;
+    for (; k < unused.count; k++) unused.pieces[k] = unused.pieces[k + 1];
+    return p;
+}
+
+static piece *new_piece(uint64_t size) {
+    piece *p = NULL;
+    lock_unused();
+    for (int k = unused.count; k-- > 0 && !p;)
+        if (size <= unused.pieces[k]->room && unused.pieces[k]->room / 4 <= size) p = remove_piece(k);
+    unlock_unused();
+    if (p) return p;
+    uint64_t room = 1;
+    while (room < size) room *= 2;
+#ifdef _WIN32
+    p = malloc((size_t)(room + PIECE_HEAD));
+#else
+    void *found;
+    p = posix_memalign(&found, PIECE_HEAD, (size_t)(room + PIECE_HEAD)) ? NULL : found;
+#endif
+    if (p) p->room = room;
+    return p;
+}
+
+static void keep_piece(piece *p) {
+    piece *old[MOST_PIECES + 1];
+    int dropped = 0;
+    lock_unused();
+    while (unused.count && (unused.count == MOST_PIECES || unused.bytes + p->room > MOST_FREE)) old[dropped++] = remove_piece(0);
+    if (p->room > MOST_FREE) old[dropped++] = p;
+    else unused.pieces[unused.count++] = p, unused.bytes += p->room;
+    unlock_unused();
+    while (dropped) free(old[--dropped]);
+}
+
+typedef struct {
+    PyObject_HEAD
+    piece *piece;
+    Py_ssize_t size;
+} memory;
+
+static PyObject *memory_type;
+
+static int export_memory(PyObject *self, Py_buffer *view, int flags) {
+    memory *m = (memory *)self;
+    return PyBuffer_FillInfo(view, self, (char *)m->piece + PIECE_HEAD, m->size, 0, flags);
+}
+
+static void free_memory(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    if (((memory *)self)->piece) keep_piece(((memory *)self)->piece);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyObject *new_memory(PyObject *self, PyObject *number) {
+    Py_ssize_t size = PyLong_AsSsize_t(number);
+    if (size == -1 && PyErr_Occurred()) return NULL;
+    if (size < 0 || size > PY_SSIZE_T_MAX / 4) return PyErr_NoMemory();
+    allocfunc allocate = (allocfunc)PyType_GetSlot((PyTypeObject *)memory_type, Py_tp_alloc);
+    memory *m = (memory *)allocate((PyTypeObject *)memory_type, 0);
+    if (!m) return NULL;
+    m->size = size;
+    if (!(m->piece = new_piece((uint64_t)size))) {
+        Py_DECREF(m);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)m;
+}
+
+/* Frees what is kept; returns the sizes of the pieces. */
+static PyObject *clear_memory(PyObject *self, PyObject *unused_argument) {
+    PyObject *sizes = PyList_New(0);
+    while (sizes) {
+        lock_unused();
+        piece *p = unused.count ? remove_piece(0) : NULL;
+        unlock_unused();
+        if (!p) break;
+        PyObject *size = PyLong_FromUnsignedLongLong(p->room);
+        free(p);
+        if (!size || PyList_Append(sizes, size) < 0) Py_CLEAR(sizes);
+        Py_XDECREF(size);
+    }
+    return sizes;
+}
+
+static PyType_Slot memory_slots[] = {{Py_tp_dealloc, free_memory}, {Py_bf_getbuffer, export_memory}, {0, NULL}};
+static PyType_Spec memory_spec = {"shardex.kernel._gather.Memory", sizeof(memory), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, memory_slots};
 
 static PyMethodDef methods[] = {
     {"fixed", fixed, METH_VARARGS, "Copy rows of one width, found by number, end to end."},
@@ -1096,6 +1629,12 @@ static PyMethodDef methods[] = {
     {"values", values, METH_VARARGS, "Make one bytes or str object per range."},
     {"value", (PyCFunction)(void (*)(void))value, METH_FASTCALL, "Make one bytes or str object, found by offsets."},
     {"advise", advise, METH_VARARGS, "Ask the system to start reading the pages of ranges."},
+    {"checksums", checksums, METH_VARARGS, "Compute the xxh3-64 of ranges."},
+    {"first_difference", first_difference, METH_VARARGS, "Compare the xxh3-64 of ranges."},
+    {"unchecked_rows", unchecked_rows, METH_VARARGS, "Find the blocks of rows that are not flagged."},
+    {"unchecked_ranges", unchecked_ranges, METH_VARARGS, "Find the blocks of ranges that are not flagged."},
+    {"memory", new_memory, METH_O, "Return memory of some bytes that later calls reuse."},
+    {"clear_memory", clear_memory, METH_NOARGS, "Free the memory that is kept for reuse; return the sizes of its pieces."},
     {"lines", lines, METH_VARARGS, "Find offset and length of each line."},
     {"newlines", newlines, METH_VARARGS, "Count newlines."},
     {"permute", permute, METH_VARARGS, "Map positions through a keyed permutation of [0, size)."},
@@ -1109,5 +1648,6 @@ PyMODINIT_FUNC PyInit__gather(void) {
     static int registered;
     if (!registered) registered = pthread_atfork(NULL, NULL, after_fork) == 0;
 #endif
+    if (!memory_type && !(memory_type = PyType_FromSpec(&memory_spec))) return NULL;
     return PyModuleDef_Init(&module);
 }

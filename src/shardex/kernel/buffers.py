@@ -1,8 +1,9 @@
 """`Segments`: a table of numbered buffers that are opened on demand; and the choice of the kernel that runs on it.
 
 A segment is opened before the first range in it is read. If the buffers are cached parts of remote files, `Segments`
-fetches the bytes before the kernel reads them, and segments may be closed again while other threads read. `gather`
-defines what is copied out of the table.
+fetches the bytes before the kernel reads them, and segments may be closed again while other threads read. If the files
+have checksums, a `Guard` checks the blocks that a call touches before the kernel reads them. `gather` defines what is
+copied out of the table.
 
 The kernel is the C extension `_gather.c`. Where it is not compiled, or with ``SHARDEX_KERNEL=numpy``, the numpy kernel
 (`numpy_kernel`) runs instead; its results are the same.
@@ -37,10 +38,16 @@ Triple = tuple[Integers, Integers, Integers]
 if (_wanted := os.environ.get("SHARDEX_KERNEL", "")) not in ("", "c", "numpy"):
     raise ValueError(f"expected SHARDEX_KERNEL to be c or numpy, got {_wanted!r}")
 
-KERNEL = "numpy" if _gather is None or _wanted == "numpy" else "c"
+KERNEL: str = "numpy" if _gather is None or _wanted == "numpy" else "c"
 """Which kernel runs: ``"c"`` or ``"numpy"``."""
 
 kernel: Any = numpy_kernel if KERNEL == "numpy" else _gather
+
+
+def integers(numbers: Any) -> Integers:
+    """Return numbers as the kernel requires them: int64, contiguous, aligned."""
+    array = np.ascontiguousarray(numbers, np.int64)
+    return array if array.flags.aligned else array.copy()
 
 
 def _nothing_to_open(number: int) -> None:
@@ -54,11 +61,47 @@ class Fetch(Protocol):
         """Download ranges of open segments; without `wait` only start to. Return True if no byte was missing."""
 
 
+class Touched(Protocol):
+    """What a call reads of a table."""
+
+    def triple(self) -> Triple:
+        """Return the ranges."""
+
+    def unchecked(self, flags: Bytes, shift: int, origin: Integers) -> Integers:
+        """Return the blocks of these ranges without a flag, distinct and ascending; see `Guard`."""
+
+    def within(self, segments: Segments) -> Touched:
+        """Return the ranges that are in the buffers of a table."""
+
+
+class Guard(Protocol):
+    """Checks blocks of ``1 << shift`` bytes of the buffers of tables before they are used.
+
+    A table that has a guard has an `origin` for each segment: byte b of segment s is in block
+    ``(origin[s] + b) >> shift``. Blocks without a flag are outside of what is checked.
+    """
+
+    flags: Bytes
+    """1 for each block that was checked."""
+    shift: int
+    left: int
+    """0 if no block is left to check."""
+    closes: int
+    """How often files were closed; their flags were cleared then."""
+
+    def check(self, blocks: Integers) -> None:
+        """Fetch these blocks, compare their checksums and set their flags; raise an error for a damaged one."""
+
+    def advise(self, blocks: Integers) -> None:
+        """Start to read these blocks."""
+
+
 class Segments:
     """Table of numbered buffers; `opener` opens a segment when a range in it is first needed.
 
     `name` gives the name of a segment for error messages. `fetch` downloads ranges of segments that may be incomplete.
     `closable` means that segments may be closed while other threads read; with `fetch` they always may.
+    `guard` checks blocks before they are read, if there is one.
 
     >>> table = Segments(2)
     >>> table.put(0, b"hello"), table.put(1, b"world")
@@ -67,7 +110,20 @@ class Segments:
     b'orl'
     """
 
-    __slots__ = ("__weakref__", "_calls", "_opener", "address", "buffers", "complete", "fetch", "lock", "name", "size")
+    __slots__ = (
+        "__weakref__",
+        "_calls",
+        "_opener",
+        "address",
+        "buffers",
+        "complete",
+        "fetch",
+        "guard",
+        "lock",
+        "name",
+        "origin",
+        "size",
+    )
 
     def __init__(
         self,
@@ -82,6 +138,8 @@ class Segments:
         self.buffers: dict[int, Bytes] = {}
         self.name = name
         self.fetch = fetch
+        self.guard: Guard | None = None
+        self.origin: Integers = _NO_ORIGIN
         self._opener = opener
         self._calls: dict[int, list[Bytes]] = {}
         """For each running call: buffers that were closed since it began, kept alive for it."""
@@ -101,6 +159,21 @@ class Segments:
 
     def __len__(self) -> int:
         return len(self.address)
+
+    def set_guard(
+        self,
+        guard: Guard,
+        calls: dict[int, list[Bytes]],
+        address: NDArray[np.uint64],
+        size: NDArray[np.uint64],
+        origin: Integers,
+    ) -> None:
+        """Let a guard fill the table, by writing to these arrays, and check its blocks.
+
+        Before the guard frees a buffer, it must append it to every list in `calls`.
+        """
+        self.guard, self._calls = guard, calls
+        self.address, self.size, self.origin = address, size, origin
 
     @property
     def closable(self) -> bool:
@@ -127,7 +200,7 @@ class Segments:
     def try_open(self, numbers: Integers) -> None:
         """Open the given segments; ignore numbers that do not exist and errors."""
         known = numbers[(numbers >= 0) & (numbers < len(self))]
-        for number in np.unique(known[self.address[known] == 0]).tolist():
+        for number in sorted(set(known[self.address[known] == 0].tolist())):
             with suppress(ShardexError):
                 self.open(number)
 
@@ -153,25 +226,39 @@ class Segments:
                 for kept_alive in list(self._calls.values()):
                     kept_alive.append(buffer)
 
-    def call(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...], ranges: Callable[[], Triple] | None = None
-    ) -> Any:
+    def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], touched: Touched | None = None) -> Any:
         """Run a kernel function on this table; opens the segments that it needs.
 
-        `ranges` returns the ranges that the function reads. They are fetched first if the table has `fetch`, and stay
-        valid while the function runs.
+        `touched` is what the function reads. It is fetched first if the table has `fetch`, checked if it has a guard,
+        and stays valid while the function runs.
         """
         if self.lock is not None:
-            return self._call_closable(function, arguments, ranges)
+            return self._call_closable(function, arguments, touched)
+        if self.guard is not None and touched is not None:
+            self.check_blocks(touched)
         first = (self,) if KERNEL == "numpy" else (self.address, self.size)
         return self._call_until_open(function, (*first, *arguments))
 
-    def _call_closable(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...], ranges: Callable[[], Triple] | None
-    ) -> Any:
+    def check_blocks(self, touched: Touched) -> None:
+        """Check the blocks of what is touched, as far as they were not checked before."""
+        guard = self.guard
+        if guard is not None and guard.left and len(blocks := self.unchecked(touched, guard)):
+            guard.check(blocks)
+        if KERNEL == "numpy":  # it reads buffers, not addresses
+            for number in np.unique(self.valid(*touched.triple())[0]).tolist():
+                self.open(number)
+
+    def unchecked(self, touched: Touched, guard: Guard) -> Integers:
+        """Return the blocks of what is touched that were not checked; none of ranges that exceed their segments."""
+        try:
+            return touched.unchecked(guard.flags, guard.shift, self.origin)
+        except (RangeError, RowError):  # the kernel raises an error that names the segment
+            return touched.within(self).unchecked(guard.flags, guard.shift, self.origin)
+
+    def _call_closable(self, function: Callable[..., Any], arguments: tuple[Any, ...], touched: Touched | None) -> Any:
         def attempt() -> Any:
-            snapshot = self._snapshot()
-            if (closed := self._fetch_valid(snapshot, ranges)) >= 0:
+            snapshot = self._checked_snapshot(touched)
+            if (closed := self._fetch_valid(snapshot, touched)) >= 0:
                 return closed
             first = (snapshot,) if KERNEL == "numpy" else (snapshot.address, snapshot.size)
             return function(*first, *arguments)
@@ -183,6 +270,17 @@ class Segments:
         finally:
             del self._calls[id(kept_alive)]
 
+    def _checked_snapshot(self, touched: Touched | None) -> Segments:
+        """Return a snapshot in which all blocks of what is touched are checked."""
+        guard = self.guard
+        while guard is not None and touched is not None:
+            closes = guard.closes
+            self.check_blocks(touched)
+            snapshot = self._snapshot()
+            if guard.closes == closes:  # otherwise a buffer of the snapshot may be newer than the check
+                return snapshot
+        return self._snapshot()
+
     def _snapshot(self) -> Segments:
         """Return a copy of the table that other threads do not change."""
         assert self.lock is not None
@@ -193,11 +291,11 @@ class Segments:
                 copy.buffers = dict(self.buffers)
         return copy
 
-    def _fetch_valid(self, snapshot: Segments, ranges: Callable[[], Triple] | None) -> int:
+    def _fetch_valid(self, snapshot: Segments, touched: Touched | None) -> int:
         """Fetch ranges and return -1, or return the number of a segment that must be opened first."""
-        if ranges is None or self.fetch is None or self.complete:
+        if touched is None or self.fetch is None or self.complete:
             return -1
-        which, begin, length = snapshot.valid(*ranges())
+        which, begin, length = snapshot.valid(*touched.triple())
         if (closed := snapshot.address[which] == 0).any():
             return int(which[closed.argmax()])
         if len(which):
@@ -247,13 +345,15 @@ class Segments:
         return message if segment is None else f"{self.name(segment)}, {self.size[segment]} bytes: {message}"
 
 
+_NO_ORIGIN = np.empty(0, np.int64)
 _closable: weakref.WeakSet[Segments] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
     """Reset locks and running calls in a forked process: the threads that would release them do not exist there."""
     for table in _closable:
-        table.lock, table._calls = threading.RLock(), {}
+        table.lock = threading.RLock()
+        table._calls.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -56,6 +56,17 @@ class Columns:
             if len(column) != length:
                 raise SchemaError(f"expected {length} values in every column, got {len(column)} - at field {name}")
 
+    @classmethod
+    def unchecked(cls, data: dict[str, Any], length: int) -> Columns:
+        """Make columns of a dict that is not copied, whose columns are known to have this length: some may be tensors.
+
+        Checking the length of each costs more than a read of a small batch.
+        """
+        made = cls.__new__(cls)
+        made.data = data
+        made._length = length
+        return made
+
     def __len__(self) -> int:
         return self._length
 
@@ -86,11 +97,16 @@ class Columns:
 
     def slice(self, start: int, stop: int) -> Columns:
         """Return rows start to stop; arrays are views."""
-        start, stop, _ = slice(start, stop).indices(self._length)
-        return Columns({name: column[start:stop] for name, column in self.data.items()}, max(0, stop - start))
+        if not 0 <= start <= stop <= self._length:
+            start, stop, _ = slice(start, stop).indices(self._length)
+            stop = max(start, stop)
+        return Columns.unchecked({name: column[start:stop] for name, column in self.data.items()}, stop - start)
 
     def split(self, size: int) -> Iterator[Columns]:
         """Yield pieces of `size` rows; the last one may be shorter."""
+        if 0 < self._length <= size:
+            yield self
+            return
         for start in range(0, self._length, size):
             yield self.slice(start, start + size)
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from shardex.errors import RangeError, RowError
 from shardex.kernel.array_pool import pooled_empty
-from shardex.kernel.buffers import KERNEL, Bytes, Integers, Segments, Triple
+from shardex.kernel.block_flags import unchecked_ranges, unchecked_rows
+from shardex.kernel.buffers import KERNEL, Bytes, Guard, Integers, Segments, Triple, integers
 from shardex.kernel.buffers import kernel as _kernel
 from shardex.kernel.threads import threads
 
@@ -28,13 +29,15 @@ _MOST_ADVISED = 256 << 20  # bytes per call of `advise`, so that pages read ahea
 class Ranges:
     """Byte ranges of a table that are not copied yet; methods copy them packed, padded, or as one object per range."""
 
-    __slots__ = ("begin", "length", "segments", "which")
+    __slots__ = ("begin", "item", "length", "segments", "which")
 
-    def __init__(self, segments: Segments, which: Any, begin: Any, length: Any) -> None:
+    def __init__(self, segments: Segments, which: Any, begin: Any, length: Any, item: int = 1) -> None:
         self.segments = segments
-        self.which = _integers(which)
-        self.begin = _integers(begin)
-        self.length = _integers(length)
+        self.item = item
+        """All lengths are known to be multiples of this."""
+        self.which = integers(which)
+        self.begin = integers(begin)
+        self.length = integers(length)
 
     @classmethod
     def concat(cls, segments: Segments, places: Sequence[tuple[Integers, Integers, Integers]]) -> Ranges:
@@ -46,7 +49,7 @@ class Ranges:
         return len(self.which)
 
     def __getitem__(self, where: Any) -> Ranges:
-        return Ranges(self.segments, self.which[where], self.begin[where], self.length[where])
+        return Ranges(self.segments, self.which[where], self.begin[where], self.length[where], self.item)
 
     def packed(self) -> tuple[Bytes, Integers]:
         """Return all bytes end to end, and the offsets of the ranges in them.
@@ -79,7 +82,7 @@ class Ranges:
         >>> Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 3]).copy_to(out, np.array([4, 0])); out.tobytes()
         b'abc\\x00ef'
         """
-        self._call(_kernel.placed, _integers(target), out, threads())
+        self._call(_kernel.placed, integers(target), out, threads())
 
     def _check_before_allocating(self, size: int) -> None:
         # The kernel checks ranges only after the allocation; a damaged length must not allocate huge memory first.
@@ -90,19 +93,28 @@ class Ranges:
         self._call(_kernel.ranges, out, stride, threads())
         return out
 
-    def _triple(self) -> Triple:
+    def triple(self) -> Triple:
+        """Return segment, begin and length of each range."""
         return self.which, self.begin, self.length
 
+    def unchecked(self, flags: Bytes, shift: int, origin: Integers) -> Integers:
+        """Return the blocks of these ranges without a flag; see `Guard`."""
+        return unchecked_ranges(flags, shift, origin, self.which, self.begin, self.length)
+
+    def within(self, segments: Segments) -> Ranges:
+        """Return the ranges that are in the buffers of a table."""
+        return Ranges(segments, *segments.valid(*self.triple()))
+
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self.segments.call(function, (self.which, self.begin, self.length, *arguments), self._triple)
+        return self.segments.call(function, (self.which, self.begin, self.length, *arguments), self)
 
     def bytes(self) -> list[bytes]:
         """Return one `bytes` object per range."""
-        return cast("list[bytes]", self._call(_kernel.values, False))
+        return cast("list[bytes]", self._call(_kernel.values, False, threads()))
 
     def text(self) -> list[str]:
         """Return one `str` per range, decoded as UTF-8."""
-        return cast("list[str]", self._call(_kernel.values, True))
+        return cast("list[str]", self._call(_kernel.values, True, 1))
 
     def views(self) -> list[memoryview]:
         """Return one read-only view per range, without a copy."""
@@ -113,8 +125,8 @@ class Ranges:
         return views
 
     def fetch(self) -> None:
-        """Download these ranges if necessary; only buffers that you hold (see `hold`) stay valid afterwards."""
-        if self.segments.fetch is not None:
+        """Download and check these ranges if necessary; only buffers that you hold (see `hold`) stay valid."""
+        if self.segments.fetch is not None or self.segments.guard is not None:
             self._call(lambda *_: -1)
 
     def hold(self) -> Any:
@@ -123,21 +135,46 @@ class Ranges:
         self.fetch()
         return held
 
-    def advise(self) -> None:
+    def advise(self, gap: int = _GAP) -> None:
         """Ask the system to start reading these bytes, without waiting; ranges that cannot be read are skipped.
+
+        Ranges that are at most `gap` bytes apart are read together, with the bytes in between.
 
         >>> Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 99]).advise()
         """
         self.segments.try_open(self.which)
+        if self.segments.guard is not None and self._advise_blocks(self.segments.guard):
+            return
         if self.segments.fetch is not None and not self.segments.start_fetch(self.which, self.begin, self.length):
             return  # the download has started; bytes that have not arrived must not be read
-        self.segments.call(_kernel.advise, (self.which, self.begin, self.length, _GAP, _MOST_ADVISED))
+        self.segments.call(_kernel.advise, (self.which, self.begin, self.length, gap, _MOST_ADVISED))
+
+    def _advise_blocks(self, guard: Guard) -> bool:
+        """Start to read the blocks that must be checked first; return True if nothing else is to be done."""
+        if guard.left and len(blocks := self.segments.unchecked(self, guard)):
+            guard.advise(blocks)
+        return self.segments.closable  # what was checked there is in the cache
 
 
-def _integers(numbers: Any) -> Integers:
-    """Return numbers as the kernel requires them: int64, contiguous, aligned."""
-    array = np.ascontiguousarray(numbers, np.int64)
-    return array if array.flags.aligned else array.copy()
+class _Rows:
+    """Rows of `width` bytes, of each of which `reach` bytes are read from its begin on."""
+
+    __slots__ = ("reach", "rows", "starts", "width")
+
+    def __init__(self, starts: Integers, rows: Integers, width: int, reach: int) -> None:
+        self.starts, self.rows, self.width, self.reach = starts, rows, width, reach
+
+    def triple(self) -> Triple:
+        which = np.searchsorted(self.starts, self.rows, "right") - 1
+        return which, (self.rows - self.starts[which]) * self.width, np.full(len(self.rows), self.reach)
+
+    def unchecked(self, flags: Bytes, shift: int, origin: Integers) -> Integers:
+        return unchecked_rows(
+            flags, shift, origin, self.starts, self.rows, self.width, items=self.reach // max(1, self.width)
+        )
+
+    def within(self, segments: Segments) -> Ranges:
+        return Ranges(segments, *segments.valid(*self.triple()))
 
 
 def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: NDArray[Any]) -> None:
@@ -148,18 +185,17 @@ def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: 
     >>> out.tolist()
     [7, 2]
     """
-    arguments = _integers(starts), _integers(rows), width, out, threads()
-    segments.call(_kernel.fixed, arguments, lambda: row_ranges(segments, starts, rows, width)._triple())
+    starts, rows = integers(starts), integers(rows)
+    segments.call(_kernel.fixed, (starts, rows, width, out, threads()), _Rows(starts, rows, width, width))
 
 
-def row_ranges(segments: Segments, starts: Integers, rows: Integers, width: int) -> Ranges:
-    """Return the ranges that `take` would copy.
+def row_ranges(segments: Segments, starts: Integers, rows: Integers, width: int, reach: int | None = None) -> Ranges:
+    """Return the ranges that `take` would copy; `reach` is the length of a range, if it is not `width`.
 
     >>> row_ranges(Segments.of(b"abcdef"), np.array([0, 3]), np.array([2, 0]), 2).text()
     ['ef', 'ab']
     """
-    which = np.searchsorted(starts, rows, "right") - 1
-    return Ranges(segments, which, (rows - starts[which]) * width, np.full(len(rows), width))
+    return Ranges(segments, *_Rows(starts, rows, width, width if reach is None else reach).triple())
 
 
 def locate(segments: Segments, starts: Integers, rows: Integers, width: int, item: int, values: Segments) -> Ranges:
@@ -172,8 +208,10 @@ def locate(segments: Segments, starts: Integers, rows: Integers, width: int, ite
     ['cde']
     """
     which, begin, length = (np.empty(len(rows), np.int64) for _ in range(3))
-    segments.call(_kernel.locate, (_integers(starts), _integers(rows), width, item, which, begin, length))
-    return Ranges(values, which, begin, length)
+    starts, rows = integers(starts), integers(rows)
+    touched = _Rows(starts, rows, width, 2 * width)
+    segments.call(_kernel.locate, (starts, rows, width, item, which, begin, length), touched)
+    return Ranges(values, which, begin, length, item)
 
 
 def value_reader(offsets: Segments, values: Segments, number: int, width: int, *, text: bool) -> Callable[[int], Any]:
@@ -241,15 +279,15 @@ def cut_pieces(table: PieceTable, rows: Any, width: int, *, ids: bool, positions
     >>> found.positions.tolist(), found.bounds.tolist(), found.offsets.tolist()
     ([0, 1, 2, 0, 0, 1, 2, 3], [0, 3, 4, 0, 4], [0, 3, 5])
     """
-    rows, (none, nothing) = _integers(rows), _NO_PIECES
-    given = (*map(_integers, table[:4]), rows, table.step, width)
+    rows, (none, nothing) = integers(rows), _NO_PIECES
+    given = (*map(integers, table[:4]), rows, table.step, width)
     try:
-        most = -1 - _kernel.pieces(*given, none, none, none, nothing, nothing, nothing, none)
+        most = -1 - _kernel.pieces(*given, none, none, none, nothing, nothing, nothing, none, 1)
         places = [np.empty(max(0, most), np.int64) for _ in range(3)]
         marks = [pooled_empty((len(rows) * width,), np.int32) if wanted else nothing for wanted in (ids, positions)]
         ends = np.empty(max(0, most) + 2 * len(rows), np.int32) if bounds else nothing
         offsets = np.zeros(len(rows) + 1, np.int64) if bounds else none
-        made = _kernel.pieces(*given, *places, *marks, ends, offsets)
+        made = _kernel.pieces(*given, *places, *marks, ends, offsets, threads())
     except ValueError as error:
         raise RangeError(str(error)) from None
     except IndexError as error:
@@ -265,7 +303,7 @@ def fill_gaps(out: NDArray[Any], target: Integers, length: Integers, value: Any)
     array([-1,  1,  2, -1,  4,  5,  6, -1])
     """
     try:
-        _kernel.gaps(_integers(target), _integers(length), np.array(value, out.dtype).tobytes(), out)
+        _kernel.gaps(integers(target), integers(length), np.array(value, out.dtype).tobytes(), out)
     except ValueError as error:
         raise RangeError(str(error)) from None
 
@@ -282,7 +320,7 @@ def best_fit(sizes: Integers, capacity: int) -> tuple[Integers, Integers]:
     bins, order = np.empty(len(sizes), np.int64), np.empty(len(sizes), np.int64)
     capacity = min(capacity, max(1, int(sizes.sum())))  # the kernel has a list of bins for each room
     try:
-        count = _kernel.best_fit(_integers(sizes), capacity, bins, order)
+        count = _kernel.best_fit(integers(sizes), capacity, bins, order)
     except ValueError as error:
         raise RangeError(str(error)) from None
     return order, np.append(0, np.cumsum(np.bincount(bins, minlength=count)))
@@ -304,7 +342,7 @@ def fit_in_order(
     limit = min(limit, (1 << 63) - 1)
     try:
         count = _kernel.fit_in_order(
-            _integers(sizes), min(run or all_, all_), limit, min(most or all_, all_), padded, ends
+            integers(sizes), min(run or all_, all_), limit, min(most or all_, all_), padded, ends
         )
     except ValueError as error:
         raise RangeError(str(error)) from None
@@ -365,7 +403,7 @@ def permute(
     """
     out = np.empty(len(positions), np.int64)
     try:
-        _kernel.permute(size, multiply, add, shift, mask, _integers(positions), out, inverse)
+        _kernel.permute(size, multiply, add, shift, mask, integers(positions), out, inverse, threads())
     except IndexError as error:
         raise RowError(str(error)) from None
     return out

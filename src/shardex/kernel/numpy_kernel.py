@@ -1,7 +1,8 @@
 """The numpy kernel: the functions of `_gather.c` with the same results, for installations without a C compiler.
 
 Where the C kernel takes the addresses and sizes of a table, these functions take the `Segments` table. Like the C
-kernel they return the number of a segment that must be opened first, or -1. `gather` and `buffers` call them.
+kernel they return the number of a segment that must be opened first, or -1. `gather`, `buffers` and `checksums` call
+them. `numpy_pieces` holds the functions that pack sequences.
 """
 
 from __future__ import annotations
@@ -15,6 +16,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
+
+from shardex.kernel.numpy_pieces import best_fit, fit_in_order, gaps, pieces
+
+__all__ = [
+    "advise", "best_fit", "check", "checksums", "first_difference", "fit_in_order", "fixed", "gaps", "lines", "locate",
+    "newlines", "permute", "pieces", "placed", "ranges", "unchecked_ranges", "unchecked_rows", "values",
+]  # fmt: skip
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -111,158 +120,7 @@ def placed(
     return -1
 
 
-def pieces(
-    begins: Integers,
-    ends: Integers,
-    firsts: Integers,
-    behinds: Integers,
-    rows: Integers,
-    step: int,
-    width: int,
-    begin: Integers,
-    length: Integers,
-    target: Integers,
-    ids: NDArray[np.int32],
-    positions: NDArray[np.int32],
-    bounds: NDArray[np.int32],
-    offsets: Integers,
-) -> int:
-    fits = len(begins) == len(ends) and len(firsts) == len(behinds) and len(begin) == len(length) == len(target)
-    fits = fits and width > 0 and step in (0, width)
-    if not fits or any(one.size not in (0, len(rows) * width) for one in (ids, positions)):
-        raise ValueError(
-            "pieces: expected tables, samples and outputs of one size each, a width of at least 1 and a step of it or 0"
-        )
-    outside = (rows < 0) | (rows >= len(firsts))
-    known = np.where(outside, 0, rows)
-    first, behind = (firsts[known], behinds[known]) if len(firsts) else (known, known)
-    outside |= (first < 0) | (behind < first) | (behind > len(begins))
-    if outside.any():
-        raise IndexError(f"row {int(outside.argmax())} of the request lies outside the data")
-    if (most := int(np.minimum(behind - first, width).sum())) > len(begin):
-        return -1 - most
-    if bounds.size and bounds.size < most + 2 * len(rows):
-        raise ValueError("range 0 of the request does not fit the output")
-    sample, from_, size = _cut(begins, ends, first, behind, rows * step, width)
-    made, before = len(size), np.cumsum(size) - size
-    counts, filled = (np.bincount(sample, some, len(rows)).astype(np.int64) for some in (None, size))
-    place = before - (np.cumsum(filled) - filled)[sample]
-    number = np.arange(made) - (np.cumsum(counts) - counts)[sample] + 1
-    begin[:made], length[:made], target[:made] = from_, size, sample * width + place
-    inside = np.arange(int(size.sum())) - np.repeat(before, size)
-    for out, values in ((ids, np.repeat(number, size)), (positions, inside)):
-        if out.size:
-            flat = out.reshape(-1)
-            flat[:] = 0
-            flat[np.repeat(target[:made], size) + inside] = values
-    if bounds.size:
-        offsets[0], offsets[1:] = 0, np.cumsum(counts + 1 + (filled < width))
-        bounds[: offsets[-1]] = width
-        bounds[offsets[:-1]] = 0
-        bounds[offsets[:-1][sample] + number] = place + size
-    return made
-
-
-def _cut(
-    begins: Integers, ends: Integers, first: Integers, behind: Integers, low: Integers, width: int
-) -> tuple[Integers, Integers, Integers]:
-    """Return sample, begin and length of pieces: intervals from `low` on, at most `width` elements for each sample."""
-    sample = np.repeat(np.arange(len(first)), behind - first)
-    entry = np.arange(len(sample)) - np.repeat(np.cumsum(behind - first) - behind, behind - first)
-    from_, to = np.maximum(begins[entry], low[sample]), ends[entry]
-    there = to > from_
-    sample, from_ = sample[there], from_[there]
-    size = np.minimum((to[there].astype(np.uint64) - from_.astype(np.uint64)), width).astype(np.int64)
-    before = np.cumsum(size) - size
-    starts = np.zeros(len(first), np.int64)
-    np.add.at(starts, sample, size)
-    room = width - (before - (np.cumsum(starts) - starts)[sample])
-    size = np.minimum(size, room)
-    kept = size > 0
-    return sample[kept], from_[kept], size[kept]
-
-
-def gaps(target: Integers, length: Integers, value: bytes, out: NDArray[Any]) -> int:
-    if len(value) not in (1, 2, 4, 8):
-        raise ValueError(f"value: expected 1, 2, 4 or 8 bytes, got {len(value)}")
-    if len(target) != len(length):
-        raise ValueError("gaps: expected target and length of one size")
-    kind = f"u{len(value)}"
-    flat = out.reshape(-1).view(kind)
-    _refuse_runs(target, length, flat.size)
-    inside = np.zeros(flat.size + 1, np.int64)
-    np.add.at(inside, target, 1)
-    np.add.at(inside, target + length, -1)
-    flat[np.cumsum(inside[:-1]) == 0] = np.frombuffer(value, kind)[0]
-    return -1
-
-
-def _refuse_runs(target: Integers, length: Integers, room: int) -> None:
-    """Raise for a run that does not lie behind the one before it, or not inside the output."""
-    ends = np.append(0, target + length)
-    outside = (target < ends[:-1]) | (target > room) | (length < 0) | (length > room - target)
-    if outside.any():
-        raise ValueError(f"range {int(outside.argmax())} of the request does not fit the output")
-
-
-def best_fit(sizes: Integers, capacity: int, bins: Integers, order: Integers) -> int:
-    if not len(bins) == len(order) == len(sizes) or not 1 <= capacity <= 1 << 40:
-        raise ValueError("best_fit: expected a capacity from 1 to 2**40, and as many bins and places as sizes")
-    if (bad := (sizes < 1) | (sizes > capacity)).any():
-        k = int(bad.argmax())
-        raise ValueError(f"best_fit: expected sizes from 1 to {capacity}, got {int(sizes[k])} at {k}")
-    rooms: dict[int, list[int]] = {}
-    """Bins by their room, the last one on top."""
-    known, count = 0, 0  # a bit for each room that has bins
-    for k in np.argsort(-sizes, kind="stable").tolist():
-        size = int(sizes[k])
-        if some := known >> size:
-            room = size + (some & -some).bit_length() - 1
-            into = rooms[room].pop()
-            if not rooms[room]:
-                known ^= 1 << room
-        else:
-            room, into, count = capacity, count, count + 1
-        bins[k] = into
-        rooms.setdefault(room - size, []).append(into)
-        known |= 1 << (room - size)
-    firsts = np.unique(bins, return_index=True)[1]
-    numbers = np.empty(count, np.int64)
-    numbers[np.argsort(firsts)] = np.arange(count)
-    bins[:] = numbers[bins]
-    order[:] = np.argsort(bins, kind="stable")
-    return count
-
-
-def fit_in_order(sizes: Integers, run: int, limit: int, most: int, padded: bool, ends: Integers) -> int:
-    if len(ends) != len(sizes) or min(run, limit, most) < 1:
-        raise ValueError(
-            "fit_in_order: expected a run, a limit and a number of items from 1 on, and as many ends as sizes"
-        )
-    if (bad := (sizes < 1) | (sizes > limit)).any():
-        k = int(bad.argmax())
-        raise ValueError(f"fit_in_order: expected sizes from 1 to {limit}, got {int(sizes[k])} at {k}")
-    found: list[int] = []
-    for begin in range(0, len(sizes), run):
-        some = sizes[begin : begin + run].tolist()
-        found += _fitting(some, begin, limit, most, padded)
-    ends[: len(found)] = found
-    return len(found)
-
-
-def _fitting(sizes: list[int], begin: int, limit: int, most: int, padded: bool) -> list[int]:
-    """Return the end of each group of one run that begins at `begin`."""
-    ends, first, used = [], begin, 0  # used: the longest item of a group, or their sum
-    for k, size in enumerate(sizes, begin):
-        now = max(used, size) if padded else used + size
-        if (now * (k - first + 1) if padded else now) > limit or k - first >= most:
-            ends.append(k)
-            first, now = k, size
-        used = now
-    return [*ends, begin + len(sizes)]
-
-
-def values(table: Any, which: Integers, begin: Integers, length: Integers, text: bool) -> int | list[Any]:
+def values(table: Any, which: Integers, begin: Integers, length: Integers, text: bool, threads: int) -> int | list[Any]:
     if (missing := check(table, which, begin, length)) >= 0:
         return missing
     triples = zip(which.tolist(), begin.tolist(), length.tolist(), strict=True)
@@ -313,6 +171,90 @@ def _pages(
     bounds = [0, *cuts.tolist(), len(starts)] if len(starts) else []
     for a, b in pairwise(bounds):
         yield int(starts[a]), int(ends[b - 1])
+
+
+def checksums(
+    table: Any, which: Integers, begin: Integers, length: Integers, sums: NDArray[np.uint64], threads: int
+) -> int | tuple[int]:
+    if isinstance(found := _hashes(table, which, begin, length, sums), int):
+        return found
+    sums[:] = found
+    return (-1,)
+
+
+def first_difference(
+    table: Any, which: Integers, begin: Integers, length: Integers, sums: NDArray[np.uint64], threads: int
+) -> int | tuple[int]:
+    if isinstance(found := _hashes(table, which, begin, length, sums), int):
+        return found
+    different = np.array(found, np.uint64) != sums
+    return (int(different.argmax()) if different.any() else -1,)
+
+
+def _hashes(
+    table: Any, which: Integers, begin: Integers, length: Integers, sums: NDArray[np.uint64]
+) -> int | list[int]:
+    if not len(which) == len(begin) == len(length):
+        raise ValueError("expected which, begin and length of one size")
+    if len(sums) != len(which):
+        raise ValueError(f"sums: expected {len(which)} numbers, got {len(sums)}")
+    if (missing := check(table, which, begin, length)) >= 0:
+        return missing
+    triples = zip(which.tolist(), begin.tolist(), length.tolist(), strict=True)
+    return [xxh3_64_intdigest(table.buffers[number][first : first + size].data) for number, first, size in triples]
+
+
+def unchecked_rows(
+    flags: Bytes, shift: int, origin: Integers, starts: Integers, rows: Integers, bits: int, items: int
+) -> bytes:
+    most = (1 << 63) - 1
+    _refuse_shift(shift)
+    if len(starts) != len(origin) + 1 or starts[0] != 0:
+        raise ValueError(f"starts: expected {len(origin) + 1} numbers from 0 on, got {len(starts)}")
+    if bits < 0 or items < 0 or (bits and items > most // bits - 8):
+        raise ValueError("unchecked_rows: expected a width and a number of items from 0 on that fit 63 bits")
+    if not bits or not items:
+        return b""
+    outside = (rows < 0) | (rows >= starts[-1])
+    some = slice(0, int(outside.argmax()) if outside.any() else len(rows))
+    which = np.searchsorted(starts, rows[some], "right") - 1
+    local = rows[some] - starts[which]
+    bad = (local < 0) | (local > (most - 8) // bits - items)
+    begin = np.where(bad, 0, local) * bits // 8
+    length = np.where(bad, -1, -(-(np.where(bad, 0, local) + items) * bits // 8) - begin)
+    found = unchecked_ranges(flags, shift, origin, which, begin, length)
+    if outside.any():
+        raise IndexError(f"row {int(outside.argmax())} of the request lies outside the data")
+    return found
+
+
+def unchecked_ranges(
+    flags: Bytes, shift: int, origin: Integers, which: Integers, begin: Integers, length: Integers
+) -> bytes:
+    _refuse_shift(shift)
+    if not len(which) == len(begin) == len(length):
+        raise ValueError("expected which, begin and length of one size")
+    unknown = (which < 0) | (which >= len(origin))
+    some = slice(0, int(unknown.argmax()) if unknown.any() else len(which))
+    first, begin, length = origin[which[some]], begin[some], length[some]
+    bad = (begin < 0) | (length < 0) | (first < 0) | (begin > np.iinfo(np.int64).max - first)
+    first = np.where(bad, 0, first + np.where(bad, 0, begin))
+    bad |= length > np.iinfo(np.int64).max - first
+    last = np.where(bad, 0, first + np.where(bad, 0, length) - 1) >> shift
+    bad = (bad | (last >= len(flags))) & (length != 0)
+    if bad.any():
+        raise ValueError(f"range {int(bad.argmax())} of the request lies outside the blocks")
+    if unknown.any():
+        raise IndexError(f"row {int(unknown.argmax())} of the request lies outside the data")
+    first, counts = first >> shift, np.where(length != 0, last - (first >> shift) + 1, 0)
+    blocks = np.unique(np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts))
+    found: bytes = blocks.astype(np.int64)[flags[blocks] == 0].tobytes()
+    return found
+
+
+def _refuse_shift(shift: int) -> None:
+    if not 0 <= shift <= 62:
+        raise ValueError(f"shift: expected a number from 0 to 62, got {shift}")
 
 
 def lines(
@@ -388,6 +330,7 @@ def permute(
     positions: Integers,
     out: Integers,
     inverse: bool,
+    threads: int = 1,
 ) -> int:
     if not (len(multiply) == len(add) and len(out) == len(positions) and _keys_fit(size, multiply, shift, mask)):
         raise ValueError(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from shardex.errors import FormatError, SchemaError
+from shardex.kernel.array_pool import pooled_empty
 from shardex.kernel.buffers import Integers, Segments
 from shardex.kernel.gather import Ranges
 
@@ -59,9 +61,10 @@ class Ragged:
 
         :param shaped: keep the whole shape of each row, even if only their first sizes differ
         """
-        kinds = {f"{a.dtype} of {a.ndim} dimensions" for a in arrays}
+        kinds = {(a.dtype, a.ndim) for a in arrays}
         if len(kinds) != 1 or not arrays[0].ndim or arrays[0].dtype.hasobject:
-            raise SchemaError(f"expected arrays of one dtype and one number of dimensions above 0, got {sorted(kinds)}")
+            found = sorted({f"{dtype} of {ndim} dimensions" for dtype, ndim in kinds})
+            raise SchemaError(f"expected arrays of one dtype and one number of dimensions above 0, got {found}")
         inner = {a.shape[1:] for a in arrays}
         if not shaped and len(inner) == 1 and 0 not in arrays[0].shape[1:]:
             return cls.from_values(np.concatenate(arrays), ends_of([len(a) for a in arrays]))
@@ -114,6 +117,13 @@ class Ragged:
         """Number of dimensions of each row."""
         return 1 + len(self.inner) if self.shapes is None else self.shapes.shape[1]
 
+    def full_shapes(self) -> Integers:
+        """Return the whole shape of each row."""
+        if self.shapes is not None:
+            return self.shapes
+        inner = np.tile(np.array(self.inner, np.int64), (len(self), 1))
+        return np.column_stack([self.lengths, inner]) if self.inner else self.lengths[:, None]
+
     @property
     def lengths(self) -> Integers:
         """Size of each row along its first axis; number of its elements if all axes vary."""
@@ -129,9 +139,11 @@ class Ragged:
 
     def _pack(self) -> tuple[NDArray[Any], Integers]:
         if self._packed is None:
-            offsets = ends_of(self.lengths)
-            values = self.ranges.packed()[0].view(self.dtype)
-            self._packed = (values if self.shapes is not None else values.reshape(-1, *self.inner)), offsets
+            packed, ends = self.ranges.packed()
+            offsets = ends // self._step if self.ranges.item == self._step else ends_of(self.lengths)
+            values = packed.view(self.dtype)
+            flat = self.shapes is not None or not self.inner
+            self._packed = values if flat else values.reshape(-1, *self.inner), offsets
         return self._packed
 
     @property
@@ -152,14 +164,44 @@ class Ragged:
         """Return one array of shape (rows, longest, ...), padded with `value`; `length` overrides the longest."""
         longest, *sizes = self._padded_shape(length)
         if self.shapes is not None:
-            out = np.full((len(self), longest, *sizes), value, self.dtype)
-            for target, array in zip(out, self.to_list(), strict=True):
-                target[tuple(slice(size) for size in array.shape)] = array
-            return out
+            return self._pad_all(self.shapes, (longest, *sizes), value)
         out = self.ranges.padded(longest * self._step).view(self.dtype).reshape(len(self), longest, *self.inner)
         if value != 0:
             out[~self.mask(longest)] = value
         return out
+
+    def _pad_all(self, shapes: Integers, padded: tuple[int, ...], value: Any) -> NDArray[Any]:
+        """Return rows of any shapes in one array; a run is what lies end to end both in its row and in the result."""
+        self._check_shapes(shapes)
+        out = pooled_empty((len(self), *padded), self.dtype)
+        if (shapes == padded).all():
+            self.ranges.copy_to(out, np.arange(len(self)) * (out.nbytes // max(1, len(self))))
+            return out
+        np.copyto(out, value, casting="unsafe")
+        axis = len(padded) - 1
+        while axis > 0 and (shapes[:, axis] == padded[axis]).all():
+            axis -= 1
+        item = self.dtype.itemsize * math.prod(padded[axis + 1 :])
+        counts = shapes[:, :axis].prod(axis=1)
+        row = np.repeat(np.arange(len(self)), counts)
+        run = np.arange(len(row)) - np.repeat(ends_of(counts)[:-1], counts)
+        length = shapes[row, axis] * item
+        target, rest, stride = row * math.prod(padded) * self.dtype.itemsize, run, item * padded[axis]
+        for outer in range(axis - 1, -1, -1):
+            rest, at = np.divmod(rest, shapes[row, outer])
+            target += at * stride
+            stride *= padded[outer]
+        begin = self.ranges.begin[row] + run * length
+        Ranges(self.ranges.segments, self.ranges.which[row], begin, length).copy_to(out, target)
+        return out
+
+    def _check_shapes(self, shapes: Integers) -> None:
+        """Raise if a row has another number of elements than its shape says."""
+        wrong = (shapes.prod(axis=1) * self.dtype.itemsize != self.ranges.length) | (shapes < 0).any(axis=1)
+        if wrong.any():
+            k = int(wrong.argmax())
+            found = f"{self.ranges.length[k]} bytes"
+            raise FormatError(f"row {k}: expected {self.dtype} of shape {shapes[k].tolist()}, got {found}")
 
     def mask(self, length: int | None = None) -> NDArray[np.bool_]:
         """Return an array that is True where `pad` has a value and False in the padding, over the axes that vary."""
@@ -177,8 +219,56 @@ class Ragged:
     def to_list(self) -> list[NDArray[Any]]:
         """Return one array per row, views of one buffer."""
         values, offsets = self._pack()
-        rows = [values[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
-        return rows if self.shapes is None else [self._shaped(row, k) for k, row in enumerate(rows)]
+        if self.shapes is None:
+            return _slices(values, offsets)
+        try:
+            return arrays_of(values, self.lengths, self.shapes.reshape(-1), np.full(len(self), self.ndim))
+        except FormatError:
+            for k, row in enumerate(_slices(values, offsets)):
+                self._shaped(row, k)  # raises an error that names the row
+            raise
+
+
+def arrays_of(values: NDArray[Any], lengths: Integers, sizes: Integers, ndims: Integers) -> list[NDArray[Any]]:
+    """Return one array per row, views of the elements of all rows end to end.
+
+    :param lengths: number of elements of each row
+    :param sizes: shapes of all rows, end to end
+    :param ndims: number of sizes of each row
+
+    >>> arrays_of(np.arange(5), np.array([4, 1]), np.array([2, 2]), np.array([2, 0]))
+    [array([[0, 1],
+           [2, 3]]), array(4)]
+    """
+    if not len(ndims):
+        return []
+    if sizes.min(initial=0) < 0:
+        raise FormatError(f"expected sizes of arrays, got {sizes.min()}")
+    ndim = int(ndims[0])
+    if not ndim or (ndims != ndim).any():
+        ends = ends_of(ndims).tolist()
+        return _in_shapes(values, lengths, [sizes[a:b].tolist() for a, b in pairwise(ends)])
+    if ndim == 1 and (sizes == lengths).all():
+        return _slices(values, ends_of(lengths))
+    shapes = sizes.reshape(-1, ndim)
+    shape = shapes[0].tolist()
+    if (shapes == shapes[0]).all() and (lengths == math.prod(shape)).all():
+        return list(values.reshape(len(shapes), *shape))
+    return _in_shapes(values, lengths, shapes.tolist())
+
+
+def _slices(values: NDArray[Any], offsets: Integers) -> list[NDArray[Any]]:
+    return [values[a:b] for a, b in pairwise(offsets.tolist())]
+
+
+def _in_shapes(values: NDArray[Any], lengths: Integers, shapes: list[list[int]]) -> list[NDArray[Any]]:
+    rows = _slices(values, ends_of(lengths))
+    try:
+        return [row.reshape(shape) for row, shape in zip(rows, shapes, strict=True)]
+    except ValueError as error:
+        wrong = [k for k, shape in enumerate(shapes) if math.prod(shape) != lengths[k]]
+        found = f"shape {shapes[wrong[0]]}, got {lengths[wrong[0]]} elements" if wrong else f"another shape: {error}"
+        raise FormatError(f"expected an array of {found}") from None
 
 
 def value_mask(sizes: Integers, padded: Sequence[int]) -> NDArray[np.bool_]:

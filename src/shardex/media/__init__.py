@@ -25,7 +25,7 @@ from shardex.media.audio import AudioInfo, audio_info, decode_audio, encode_audi
 from shardex.media.clip_batches import decode_audios, decode_videos
 from shardex.media.decode_threads import decode_threads
 from shardex.media.image_batches import decode_images
-from shardex.media.image_files import MAX_PIXELS, ImageInfo, image_info
+from shardex.media.image_files import MAX_PIXELS, ImageInfo, image_info, is_whole_jpeg
 from shardex.media.image_steps import (
     CenterCrop,
     Flip,
@@ -65,6 +65,7 @@ __all__ = [
     "encode_image",
     "encode_video",
     "image_info",
+    "is_whole_jpeg",
     "size_after",
     "video_info",
 ]

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
@@ -73,7 +72,7 @@ def decode_audio(
     frames: int | None = None,
     sampling: str = "start",
     pad: str = "error",
-    generator: Generator | None = None,
+    generator: np.random.Generator | None = None,
     max_bytes: int = MAX_AUDIO_BYTES,
 ) -> Frames:
     """Return audio as float32 of shape (frames, channels), with values from -1 to 1.

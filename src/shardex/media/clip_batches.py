@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from shardex.kernel import Ragged
@@ -37,7 +36,7 @@ def decode_audios(
     (array([10, 20]), (2, 5, 1))
     """
 
-    def decode(data: bytes, generator: Generator | None, _: int) -> NDArray[np.float32]:
+    def decode(data: bytes, generator: np.random.Generator | None, _: int) -> NDArray[np.float32]:
         return decode_audio(data, generator=generator, **options)
 
     frames = options.get("frames")
@@ -64,7 +63,7 @@ def decode_videos(
     ([[5, 8, 8, 3], [9, 8, 8, 3]], (2, 2, 8, 8, 3))
     """
 
-    def decode(data: bytes, generator: Generator | None, inner: int) -> NDArray[np.uint8]:
+    def decode(data: bytes, generator: np.random.Generator | None, inner: int) -> NDArray[np.uint8]:
         return decode_frames(data, generator=generator, threads=inner, **options)
 
     arrays = _decoded(values, decode, generators, threads)
@@ -77,7 +76,7 @@ def decode_videos(
 
 def _decoded(
     values: Sequence[bytes],
-    decode: Callable[[bytes, Generator | None, int], NDArray[Any]],
+    decode: Callable[[bytes, np.random.Generator | None, int], NDArray[Any]],
     generators: Generators | None,
     threads: int | None,
 ) -> list[NDArray[Any]]:

@@ -19,7 +19,7 @@ import numpy as np
 from shardex.errors import ShardexError
 from shardex.kernel import threads as usable_threads
 
-Generators = Sequence[np.random.Generator] | Callable[[int], np.random.Generator]
+Generators = Sequence["np.random.Generator"] | Callable[[int], "np.random.Generator"]  # imported by the caller
 
 _pools: dict[int, ThreadPoolExecutor] = {}
 _POOL_SIZE = 64

@@ -7,7 +7,6 @@ In: the number of frames there are and the options of the feature. Out: frame nu
 from __future__ import annotations
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, nearest
@@ -24,7 +23,7 @@ def choose_frames(
     sampling: str = "uniform",
     begin: int = 0,
     pad: str = "error",
-    generator: Generator | None = None,
+    generator: np.random.Generator | None = None,
 ) -> NDArray[np.int64]:
     """Return the numbers of the frames to decode, of a video that has `total` frames.
 
@@ -86,7 +85,9 @@ def _padded(numbers: NDArray[np.int64], frames: int, pad: str, total: int, wante
     return np.concatenate([numbers, np.full(frames - len(numbers), numbers[-1])])
 
 
-def begin_of_window(total: int, span: int, sampling: str, begin: int = 0, generator: Generator | None = None) -> int:
+def begin_of_window(
+    total: int, span: int, sampling: str, begin: int = 0, generator: np.random.Generator | None = None
+) -> int:
     """Return where a window of `span` frames begins; 0 ("start": `begin`) if there are fewer.
 
     >>> begin_of_window(10, 4, "center"), begin_of_window(10, 4, "start", 5), begin_of_window(3, 4, "center")

@@ -63,6 +63,7 @@ _INTEGERS = {3: 2, 4: 4, 8: 2, 9: 4}
 """Types of EXIF values that are integers, and their sizes in bytes."""
 
 _CHUNK = struct.Struct(">I4s")
+_JPEG_END = b"\xff\xd9"
 _TRAILING = 4096
 """In so many last bytes the end marker of a file is looked for: some tools append bytes of their own."""
 
@@ -133,6 +134,17 @@ def jpeg_info(data: Buffer) -> ImageInfo | None:
     if turn >= _SIDEWAYS:
         height, width = width, height
     return ImageInfo("jpeg", int(height), int(width), JPEG_MODES.get(str(space), "CMYK"), turn)
+
+
+def is_whole_jpeg(data: bytes, max_pixels: int) -> bool:
+    """Return True if bytes are a JPEG file with a readable header and an end; False if it takes more to tell."""
+    if data[:3] != JPEG_MAGIC or not data.endswith(_JPEG_END):
+        return False
+    try:
+        height, width, _, _ = simplejpeg().decode_jpeg_header(data)
+    except (ValueError, MissingExtraError):
+        return False
+    return bool(0 < height * width <= max_pixels)
 
 
 JPEG_MODES: Final = {"RGB": "RGB", "YCbCr": "RGB", "Gray": "L"}
@@ -235,7 +247,7 @@ def _png_exif(data: bytes) -> bytes | None:
 def has_end(data: bytes, form: str) -> bool:
     """Return False if the last bytes of a file may be missing; for some formats only decoding tells."""
     if form in ("jpeg", "jpeg2000"):
-        return data.endswith(b"\xff\xd9") or data.rfind(b"\xff\xd9", -_TRAILING) >= 0
+        return data.endswith(_JPEG_END) or data.rfind(_JPEG_END, -_TRAILING) >= 0
     if form == "png":
         return _png_has_end(memoryview(data))
     if form == "gif":

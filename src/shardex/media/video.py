@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
@@ -75,7 +74,7 @@ def decode_frames(
     begin: int = 0,
     pad: str = "error",
     size: tuple[int, int] | None = None,
-    generator: Generator | None = None,
+    generator: np.random.Generator | None = None,
     threads: int | None = None,
     max_bytes: int = MAX_VIDEO_BYTES,
 ) -> Pixels:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from shardex.errors import FormatError, SchemaError, UnsafeError
+from shardex.errors import FormatError, SchemaError, ShardexError, UnsafeError
 
 NPY_MAGIC = b"\x93NUMPY"
 _MOST_EMPTY = 1 << 20
@@ -126,6 +126,8 @@ def decode_compact(data: Any) -> NDArray[Any]:
     >>> decode_compact(encode_compact(np.array([[1, 2]], "<i2")))
     array([[1, 2]], dtype=int16)
     """
+    if type(data) is bytes and (array := _plain_compact(data)) is not None:
+        return array
     view = memoryview(data).cast("B")
     if bytes(view[:6]) == NPY_MAGIC:
         return decode_npy(view)
@@ -133,6 +135,16 @@ def decode_compact(data: Any) -> NDArray[Any]:
         raise FormatError(f"expected a compact array, got {len(view)} bytes: {bytes(view[:16])!r}")
     start = view[0] + 2 + 8 * view[view[0] + 1]
     return _array_over(view[start:], *_parse_compact_header(bytes(view[:start])))
+
+
+def _plain_compact(data: bytes) -> NDArray[Any] | None:
+    """Return an array in half the time if its bytes are as expected; otherwise None."""
+    try:
+        start = data[0] + 2 + 8 * data[data[0] + 1]
+        dtype, shape, size = _sized_compact_header(data[:start])
+        return np.ndarray(shape, dtype, data, start) if start + size == len(data) and size else None
+    except (IndexError, ShardexError, struct.error, ValueError):
+        return None
 
 
 def to_array(value: Any) -> NDArray[Any]:
@@ -203,6 +215,13 @@ def _parse_npy_header(raw: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]
     if dtype.hasobject:
         raise UnsafeError(f"expected an array of numbers, text or bytes, got dtype {dtype}: loading it would run code")
     return dtype, shape, fortran
+
+
+@lru_cache(maxsize=4096)
+def _sized_compact_header(raw: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Return dtype, shape and size in bytes; 0 for shapes that are not plain."""
+    dtype, shape = _parse_compact_header(raw)
+    return dtype, shape, dtype.itemsize * math.prod(shape) if min(shape, default=0) >= 0 else 0
 
 
 @lru_cache(maxsize=4096)

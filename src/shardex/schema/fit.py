@@ -258,7 +258,12 @@ def has_shape(found: tuple[int | None, ...], expected: tuple[int | None, ...] | 
     """Return whether a shape is the expected one, in which None stands for any size."""
     if expected is None:
         return True
-    return len(found) == len(expected) and all(n in (None, m) for n, m in zip(expected, found, strict=True))
+    if len(found) != len(expected):
+        return False
+    for size, wanted in zip(found, expected, strict=True):  # noqa: SIM110 (`all` takes twice as long)
+        if wanted is not None and size != wanted:
+            return False
+    return True
 
 
 def can_cast(array: NDArray[Any], dtype: np.dtype[Any], *, typed: bool) -> bool:

@@ -34,6 +34,12 @@ _LARGEST_FILE = 16 << 40
 """Largest file that common file systems can hold, and so the cache."""
 _LARGEST_FETCH = 64 << 30
 """Bytes that can be downloaded by one call even if the cache is smaller."""
+_GAPS, _MOST_GAPS = 64, 16
+"""Pages are downloaded together that are at most gap * clamp(64 * cached / size, 1, 16) bytes apart.
+
+Of a few rows of a large file hardly more than their pages are read; of a file of which a quarter is cached, pages that
+are 16 gaps apart are read together, because the rest will probably be read, too.
+"""
 _LOADED_AT_ONCE = 512
 """Whole files that are mapped and downloaded together."""
 _PART = 8 << 20
@@ -261,11 +267,15 @@ class CachedSource(Source):
                     self._check_room(file.size, job.path)
                 missing = file.missing(np.arange(file.pages))
             elif self._gap and file.size <= room // 2:  # the bytes in between are downloaded anyway, so they are kept
-                missing = np.union1d(missing, file.missing(numbers_between(missing, self._gap // PAGE)))
+                missing = np.union1d(missing, file.missing(numbers_between(missing, self._near(cached, file.size))))
             job.claimed = file.claim(missing)
         if rest:
             self._fetch_rest(job)
         return others
+
+    def _near(self, cached: int, size: int) -> int:
+        """Return how many pages apart pages are downloaded together; more if much of the file was read already."""
+        return self._gap // PAGE * max(1, min(_MOST_GAPS, _GAPS * cached // size))
 
     def _run(self, job: _Job) -> None:
         """Download the claimed pages."""

@@ -25,6 +25,7 @@ from functools import cache
 from typing import Any, BinaryIO
 
 from shardex.errors import PathError, TruncatedShardError, storage_errors
+from shardex.kernel import file_writer
 from shardex.sources.byte_ranges import ByteRange, read_merged
 from shardex.sources.io_threads import run_all
 from shardex.sources.protocols import Place, Stat, check_path, check_unchanged_file
@@ -32,6 +33,10 @@ from shardex.sources.protocols import Place, Stat, check_path, check_unchanged_f
 _SYNC_FILE_RANGE_WRITE = 2
 _WRITEBACK_EVERY = 2 << 20
 _BUFFER = 64 << 10
+_WRITTEN_LATER = 1 << 20
+"""From so many bytes at once on a thread writes a file: starting one takes 0.1 ms."""
+_MOST_WAITING = 4 << 20
+"""Bytes that wait to be written by a thread."""
 _GAP = 16 << 10
 _LARGEST_READ = 8 << 20
 _READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -67,6 +72,8 @@ class LocalSource(Place):
 
     _real_root: str | None = None
     """The root without links, if files must be inside of it."""
+    _contained: dict[str, tuple[int, int]]
+    """Folders that were found to be inside of it, with their device and inode."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.url = self.root = os.path.abspath(os.fspath(root))
@@ -77,17 +84,30 @@ class LocalSource(Place):
     def path(self, path: str) -> str:
         """Return the absolute path of a file."""
         full = os.path.join(self.root, check_path(path))
-        if self._real_root is not None and not (real := os.path.realpath(full)).startswith(self._real_root):
+        if self._real_root is not None:
+            self._check_contained(full)
+        return full
+
+    def _check_contained(self, full: str) -> None:
+        """Raise if a file is outside of the folder. Links are followed once for each folder, unless it is replaced."""
+        assert self._real_root is not None
+        folder = os.path.dirname(full)
+        identity = _identity(folder)
+        if identity is not None and self._contained.get(folder) == identity and not os.path.islink(full):
+            return
+        if not (real := os.path.realpath(full)).startswith(self._real_root):
             raise PathError(
                 f"{full}: expected a file inside the dataset's folder, got a link to {real}; if you trust the dataset, "
                 "open it with trust_paths=True"
             )
-        return full
+        if identity is not None and os.path.join(os.path.realpath(folder), "").startswith(self._real_root):
+            self._contained[folder] = identity
 
     def contained(self) -> LocalSource:
         """Return this folder as a source that refuses links to files outside of it."""
         source = copy(self)
         source._real_root = os.path.join(os.path.realpath(self.root), "")
+        source._contained = {}
         return source
 
     def stat(self, path: str) -> Stat:
@@ -229,11 +249,36 @@ class LocalDraft:
         with storage_errors(self._path, "create"):
             make_folder(place.root)
             self.file: BinaryIO = io.BufferedWriter(_EarlyWriteback(self._path, "x"), _BUFFER)
+        self._writer: Any = None
+        """Writes in a thread."""
+
+    def write_later(self, parts: list[Any]) -> None:
+        """Write buffers in a thread, once there are many bytes; they must not change until `wait` returns."""
+        if self._writer is None and sum(memoryview(part).nbytes for part in parts) >= _WRITTEN_LATER:
+            self.file.flush()
+            self._writer = file_writer(self.file.fileno(), _MOST_WAITING, _WRITEBACK_EVERY)
+        if self._writer is not None:
+            self._writer.write(parts)
+            return
+        for part in parts:
+            self.file.write(part)
+
+    def wait(self) -> None:
+        """Wait until all buffers of `write_later` are written."""
+        if self._writer is not None:
+            self._writer.drain()
+
+    def _end_thread(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     def close(self, size: int | None = None) -> None:
         """Sync and close the file; raise an error if it does not have `size` bytes."""
         if self.file.closed:
             return
+        self.wait()
+        self._end_thread()
         self.file.flush()
         os.fsync(self.file.fileno())
         found = os.fstat(self.file.fileno()).st_size
@@ -267,6 +312,7 @@ class LocalDraft:
 
     def discard(self) -> None:
         """Remove the temporary file; an error is ignored, because a leftover does no harm."""
+        self._end_thread()
         with suppress(OSError):  # closing writes buffered bytes, and the disk may be full
             self.file.close()
         with suppress(OSError):
@@ -387,6 +433,15 @@ def sync_folder(folder: str) -> None:
         os.fsync(descriptor)
 
 
+def _identity(folder: str) -> tuple[int, int] | None:
+    """Return device and inode of a folder, None if there is none."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 @contextmanager
 def open_regular(path: str) -> Iterator[int]:
     """Open a file for reading; refuse pipes, sockets and devices, whose reads may wait for ever or have effects."""
@@ -424,6 +479,16 @@ def map_pages(size: int, descriptor: int | None, address: int | None = None) -> 
     return int(found)
 
 
+def is_in_memory(address: int) -> bool:
+    """Return whether a page of a mapped file is in memory; True if the system does not tell.
+
+    Linux tells it only to those who may write the file.
+    """
+    found = ctypes.c_ubyte()
+    failed = libc().mincore(address & -mmap.PAGESIZE, 1, ctypes.byref(found))
+    return bool(failed or found.value & 1)
+
+
 def map_block(size: int, descriptor: int | None = None) -> ctypes.Array[ctypes.c_ubyte]:
     """Map a file, or memory full of zeros, as an array of bytes; the mapping exists as long as the array.
 
@@ -445,6 +510,7 @@ def libc() -> Any:
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     if hasattr(libc, "sync_file_range"):
         libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
     return libc

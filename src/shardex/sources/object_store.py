@@ -54,7 +54,7 @@ class ObjectSource(Place):
     (ObjectSource('https://data.example/sets?***'), 'https://data.example/sets?token=abc')
     """
 
-    gap = 512 << 10
+    gap = 128 << 10
     """Two ranges with at most this many bytes between them are read by one request: it takes about the same time."""
 
     def __init__(self, url: str, *, trusted: bool = True) -> None:

@@ -5,6 +5,9 @@ formats), new versions, and lists of problems. Data files never change: a writer
 publishes a manifest that names them, by put-if-absent.
 
 Describing a version:
+- `fragments`: entries of data files and fragments in a manifest
+- `fragment_list`: the fragments of a version as a sequence, most of them in files that versions share
+- `fragment_segments`: consecutive fragments of one shape, as arrays
 - `manifest`: schema, fragments, overlays and deleted rows, as JSON
 - `version_numbers`: which versions exist; no number is used twice, also if its version was removed
 - `row_ids`: permanent ids of rows, and which rows are not deleted
@@ -13,6 +16,8 @@ Reading:
 - `format`: recognises and opens native datasets
 - `version_reader`: the rows of one version
 - `data_file_reader`: the batches of one file; damage is an error (strict) or skipped and listed (tolerant)
+- `data_file_table`: where the batches and buffers of a file lie, and the checksums of its blocks
+- `data_file_damage`: all damage of one file, and what can be read all the same
 - `overlay_rows`: original values combined with updated ones
 - `keys`: hash tables of key values, and duplicate keys
 - `key_lookup`: finds samples by key

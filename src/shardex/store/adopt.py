@@ -18,7 +18,9 @@ from shardex.files import What, check_mode, display_name
 from shardex.formats import ShardRows
 from shardex.sources import place_of
 from shardex.store.commit import counted
-from shardex.store.manifest import Foreign, Fragment, Manifest, publish
+from shardex.store.fragment_list import FragmentList
+from shardex.store.fragments import Foreign, Fragment
+from shardex.store.manifest import Manifest, publish
 
 
 def adopt(
@@ -54,7 +56,7 @@ def adopt(
     foreign = Foreign(target, opened.format, kept, rows.fingerprint, {name: name for name in features})
     fragment = Fragment(len(rows), [], foreign=foreign)
     words = f"adopt: {counted(len(rows), 'sample')} of {opened.format}"
-    manifest = Manifest(len(rows), features.to_json(), [fragment], ids=len(rows), change=words)
+    manifest = Manifest(len(rows), features.to_json(), FragmentList([fragment]), ids=len(rows), change=words)
     if not publish(place, 1, manifest):
         raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", place.url)
     return open_dataset(place.url, trust_paths=True)

@@ -21,7 +21,11 @@ from shardex.kernel import Integers
 from shardex.schema import MADE_BY, Feature, Features, Optional
 from shardex.sources import Place
 from shardex.store.data_file_reader import read_ids
-from shardex.store.manifest import DataFile, Foreign, Fragment, Manifest, publish
+from shardex.store.data_files import write_numbers
+from shardex.store.fragment_list import FragmentList
+from shardex.store.fragments import DataFile, Fragment
+from shardex.store.key_lookup import with_merged_keys
+from shardex.store.manifest import Manifest, publish
 from shardex.store.version_numbers import at_latest, latest_version
 
 _TRIES = 1000
@@ -114,10 +118,18 @@ def publish_next(place: Place, version: int, make: Callable[[int], Manifest], co
         version, made = at_latest(place, lambda number: (number, make(number)), version)
         if publish(place, version + 1, made, commit):
             return version + 1
+        place.remove_all(made.fragments.written)
         version = latest_version(place)
     raise CommitConflict(
         f"{place.url}: expected to publish a version in {_TRIES} tries, but other writers published first every time"
     )
+
+
+def with_runs(place: Place, manifest: Manifest) -> Manifest:
+    """Return a manifest that lists few fragments itself; the others are written to files (see `fragment_list`)."""
+    fragments = manifest.fragments.stored_in_runs(lambda columns: write_numbers(place, columns).publish())
+    fragments = with_merged_keys(place, fragments) if fragments.written else fragments
+    return msgspec.structs.replace(manifest, fragments=fragments)
 
 
 def apply(place: Place, base: Manifest, latest: Manifest, changes: Changes) -> Manifest:
@@ -130,13 +142,13 @@ def apply(place: Place, base: Manifest, latest: Manifest, changes: Changes) -> M
         features = change_features(change, features)
         fragments, overlays = _change_files(change, fragments, overlays)
     fragments, used = with_ids(fragments, changes.appended, latest.ids)
-    files, deleted = latest.deleted, sum(fragment.rows for fragment in latest.fragments) - latest.rows
+    files, deleted = latest.deleted, latest.fragments.total - latest.rows
     if changes.deleted:
         files = [*files, changes.deleted]
         deleted = len(np.unique(_concatenated(map(ids, files))))  # two files may list the same row
     return msgspec.structs.replace(
         latest,
-        rows=sum(fragment.rows for fragment in fragments) - deleted,
+        rows=fragments.total - deleted,
         schema=Features(features).to_json(),
         fragments=fragments,
         ids=used,
@@ -158,13 +170,13 @@ def _edited_metadata(latest: Manifest, changes: Changes) -> dict[str, Any] | msg
     return {**metadata, MADE_BY: {**made_by, "edited": True}}
 
 
-def with_ids(before: list[Fragment], new: list[Fragment], used: int) -> tuple[list[Fragment], int]:
+def with_ids(before: FragmentList, new: Iterable[Fragment], used: int) -> tuple[FragmentList, int]:
     """Add new fragments with the next ids; return all fragments and the number of ids in use."""
-    out = list(before)
+    added = []
     for fragment in new:
-        out.append(msgspec.structs.replace(fragment, first=used))
+        added.append(msgspec.structs.replace(fragment, first=used))
         used += fragment.rows
-    return out, used
+    return before.with_appended(added), used
 
 
 # -- fields ---------------------------------------------------------------------------------------------------
@@ -188,26 +200,21 @@ def change_features(change: FieldChange, features: Mapping[str, Feature]) -> dic
 
 
 def _change_files(
-    change: FieldChange, fragments: list[Fragment], overlays: list[DataFile]
-) -> tuple[list[Fragment], list[DataFile]]:
+    change: FieldChange, fragments: FragmentList, overlays: list[DataFile]
+) -> tuple[FragmentList, list[DataFile]]:
     """Return the files after a change of the fields in them; those without a field are left out."""
     if isinstance(change, AddField):
-        return [
+        if not change.files:
+            return fragments, overlays
+        added = [
             msgspec.structs.replace(one, groups=[*one.groups, change.files[one.first]])
             if one.first in change.files
             else one
             for one in fragments
-        ], overlays
-
-    def mapped(files: list[DataFile]) -> list[DataFile]:
-        changed = (msgspec.structs.replace(file, fields=_renamed(change, file.fields)) for file in files)
-        return [file for file in changed if file.fields]
-
-    def foreign(one: Foreign | None) -> Foreign | None:
-        return None if one is None else msgspec.structs.replace(one, fields=_renamed(change, one.fields))
-
-    kept = [msgspec.structs.replace(one, groups=mapped(one.groups), foreign=foreign(one.foreign)) for one in fragments]
-    return kept, mapped(overlays)
+        ]
+        return FragmentList(added), overlays
+    changed = (msgspec.structs.replace(file, fields=_renamed(change, file.fields)) for file in overlays)
+    return fragments.renamed(partial(_renamed, change)), [file for file in changed if file.fields]
 
 
 def _renamed(change: DropField | RenameField, fields: Mapping[str, Named]) -> dict[str, Named]:
@@ -251,43 +258,52 @@ class _Since:
     """Changes of others between two versions."""
 
     def __init__(self, base: Manifest, latest: Manifest, ids: ReadIds) -> None:
-        before_deleted, after_deleted = ({_content(file) for file in one.deleted} for one in (base, latest))
-        self.deleted = _concatenated([ids(file) for file in latest.deleted if _content(file) not in before_deleted])
+        before_deleted, after_deleted = ({_content(file.path) for file in one.deleted} for one in (base, latest))
+        self.deleted = _concatenated(
+            [ids(file) for file in latest.deleted if _content(file.path) not in before_deleted]
+        )
         self.restored = not before_deleted <= after_deleted
         self.overlays = [Overlay(file, ids(file)) for file in _added(base.overlays, latest.overlays)]
-        firsts = {fragment.first for fragment in latest.fragments}
-        self.removed_fragments = any(fragment.first not in firsts for fragment in base.fragments)
-        self.appended = any(fragment.first >= base.ids for fragment in latest.fragments)
+        self.removed_fragments = not np.isin(base.fragments.firsts, latest.fragments.firsts).all()
+        self.appended = bool((latest.fragments.firsts >= base.ids).any())
         before, after = base.features, latest.features
         self.fields = {name for name in (*before, *after) if before.get(name) != after.get(name)}
         # A field with the same name and feature may be another one: dropped and added again, or renamed twice.
-        fragments = {fragment.first: fragment for fragment in latest.fragments}
-        for one in base.fragments:
-            if (other := fragments.get(one.first)) is not None:
-                now = _columns(other)
-                self.fields |= {name for name, column in _columns(one).items() if now.get(name, column) != column}
+        now = _columns_by_first(latest.fragments)
+        for first, columns in _columns_by_first(base.fragments).items():
+            if first in now:
+                there = now[first]
+                self.fields |= {name for name, column in columns.items() if there.get(name, column) != column}
 
 
 def _added(before: list[DataFile], after: list[DataFile]) -> Iterator[DataFile]:
     """Yield the files that were added; several may have equal content."""
-    left = Counter((_content(file), *sorted(file.fields.items())) for file in before)
+    left = Counter((_content(file.path), *sorted(file.fields.items())) for file in before)
     for file in after:
-        identity = (_content(file), *sorted(file.fields.items()))
+        identity = (_content(file.path), *sorted(file.fields.items()))
         left[identity] -= 1
         if left[identity] < 0:
             yield file
 
 
-def _content(file: DataFile) -> str:
+def _content(path: str) -> str:
     """Return the part of a path that stands for the content: a restored version names copies of files."""
-    return file.path[: len("data/") + 32]
+    return path[: len("data/") + 32]
 
 
-def _columns(fragment: Fragment) -> dict[str, tuple[str, str]]:
-    """Return the content of the file and the column of each field."""
-    found = {name: (_content(file), column) for file in fragment.groups for name, column in file.fields.items()}
-    theirs = {} if fragment.foreign is None else fragment.foreign.fields
-    return found | {name: ("", column) for name, column in theirs.items()}
+def _columns_by_first(fragments: FragmentList) -> dict[int, dict[str, tuple[str, str]]]:
+    """Return the content of the file and the column of each field, by the first id of each fragment."""
+    found: dict[int, dict[str, tuple[str, str]]] = {}
+    for segment in fragments.segments:
+        theirs = segment.adopted.fields if segment.adopted is not None else {}
+        columns: list[dict[str, tuple[str, str]]] = [
+            {name: ("", column) for name, column in theirs.items()} for _ in range(len(segment))
+        ]
+        for group, fields in enumerate(segment.groups):
+            for own, path in zip(columns, segment.files(group).paths(), strict=True):
+                own |= {name: (_content(path), column) for name, column in fields.items()}
+        found |= dict(zip(segment.firsts.tolist(), columns, strict=True))
+    return found
 
 
 def _concatenated(some: Iterable[Integers]) -> Integers:

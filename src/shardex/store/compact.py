@@ -28,12 +28,14 @@ from shardex.kernel import Integers
 from shardex.progress import Bar
 from shardex.schema import Features
 from shardex.sources import Place
-from shardex.store.commit import counted, publish_next, with_ids
+from shardex.store.commit import counted, publish_next, with_ids, with_runs
 from shardex.store.data_file_reader import read_ids
 from shardex.store.data_files import FragmentWriter
+from shardex.store.fragment_list import FragmentList
+from shardex.store.fragments import DataFile, Fragment
 from shardex.store.inventory import existing_place
 from shardex.store.job_parts import is_published, link_parts, write_part
-from shardex.store.manifest import DataFile, Fragment, Manifest, read_manifest
+from shardex.store.manifest import Manifest, read_manifest
 from shardex.store.version_numbers import at_latest, latest_version
 from shardex.store.writer_heartbeat import WriterHeartbeat
 from shardex.workers import ExecutorLike, function_fingerprint, raise_if_cancelled
@@ -73,7 +75,7 @@ def compact(
 
     def open_version(version: int) -> tuple[int, Manifest, Dataset[Any]]:
         manifest = read_manifest(place, version)
-        if any(fragment.adopted is not None for fragment in manifest.fragments):
+        if manifest.fragments.adopted is not None:
             raise ArgumentError(f"{place.url}: expected a dataset without adopted shards to compact, got one with them")
         return version, manifest, open_dataset(place.url, version=version, trust_paths=trust_paths).stored
 
@@ -190,7 +192,8 @@ class _Plan:
 
     def __init__(self, place: Place, base: Manifest, ds: Dataset[Any], shard_size: int) -> None:
         left, edited = _live_and_edited(place, base)
-        sizes = [sum(file.size for file in fragment.groups) for fragment in base.fragments]
+        sizes = base.fragments.sizes.tolist()
+        rows = base.fragments.rows.tolist()
         rewritten = [one or size < shard_size // 2 for one, size in zip(edited, sizes, strict=True)]
         self.runs = list(_runs(rewritten, edited))
         """Ranges of fragments that become new ones."""
@@ -199,7 +202,7 @@ class _Plan:
         """First fragment of the run of each part."""
         ends = np.cumsum([0, *left]).tolist()
         for begin, end in self.runs:
-            live = [sizes[k] * left[k] / max(1, base.fragments[k].rows) for k in range(begin, end)]
+            live = [sizes[k] * left[k] / max(1, rows[k]) for k in range(begin, end)]
             self._cut(begin, ends[begin], ends[end], _shards(ds, ends[begin], ends[end], sum(live), shard_size))
 
     def _cut(self, run: int, begin: int, end: int, count: int) -> None:
@@ -229,7 +232,7 @@ def _shards(ds: Dataset[Any], begin: int, end: int, file_bytes: float, shard_siz
 def _live_and_edited(place: Place, manifest: Manifest) -> tuple[list[int], list[bool]]:
     """Return for each fragment the number of live rows, and whether it has edits or several files."""
     fragments, ids = manifest.fragments, manifest.row_ids
-    ends = np.cumsum([one.rows for one in fragments])
+    ends = np.cumsum(fragments.rows)
 
     def per_fragment(files: list[DataFile]) -> Integers:
         found = [ids.physical_rows(read_ids(place, file)) for file in files]
@@ -237,8 +240,9 @@ def _live_and_edited(place: Place, manifest: Manifest) -> tuple[list[int], list[
         return np.bincount(np.searchsorted(ends, rows[rows >= 0], "right"), minlength=len(fragments))
 
     gone, changed = per_fragment(manifest.deleted), per_fragment(manifest.overlays)
-    edited = [g + c > 0 or len(one.groups) > 1 for one, g, c in zip(fragments, gone, changed, strict=True)]
-    return [one.rows - int(g) for one, g in zip(fragments, gone, strict=True)], [bool(one) for one in edited]
+    several = [len(one.groups) > 1 for one in fragments.segments for _ in range(len(one))]
+    edited = (gone + changed > 0) | np.array(several, np.bool_)
+    return (fragments.rows - gone).tolist(), edited.tolist()
 
 
 def _runs(rewritten: list[bool], edited: list[bool]) -> Iterator[tuple[int, int]]:
@@ -273,7 +277,7 @@ class _Commit:
 
     def _next(self, new: dict[int, list[Fragment]], version: int) -> Manifest:
         latest = self.base if version == self.version else read_manifest(self.place, version)
-        made = self._compacted(latest, new)
+        made = with_runs(self.place, self._compacted(latest, new))
         self.heartbeat.check(made, latest)
         return made
 
@@ -283,13 +287,14 @@ class _Commit:
         same = (latest.deleted, latest.overlays, latest.schema) == (base.deleted, base.overlays, base.schema)
         if not same or latest.fragments[: len(base.fragments)] != base.fragments:
             raise self.conflict(latest)
-        fragments, ids = list[Fragment](), latest.ids
-        replaced = {number for begin, end in self.plan.runs for number in range(begin, end)}
-        for number, fragment in enumerate(latest.fragments):
-            fragments, ids = with_ids(fragments, new.get(number, []), ids)
-            if number not in replaced:
-                fragments.append(fragment)
-        words = f"compact: {counted(len(replaced), 'fragment')} into {sum(map(len, new.values()))}"
+        fragments, ids, at = FragmentList(), latest.ids, 0
+        for begin, end in self.plan.runs:
+            fragments = fragments.with_appended(latest.fragments[at:begin])
+            fragments, ids = with_ids(fragments, new.get(begin, []), ids)
+            at = end
+        fragments = fragments.with_appended(latest.fragments[at:])
+        replaced = sum(end - begin for begin, end in self.plan.runs)
+        words = f"compact: {counted(replaced, 'fragment')} into {sum(map(len, new.values()))}"
         return msgspec.structs.replace(latest, fragments=fragments, ids=ids, deleted=[], overlays=[], change=words)
 
     def conflict(self, latest: Manifest) -> CommitConflict:

@@ -26,8 +26,8 @@ from shardex.samples import Batch
 from shardex.schema import Feature, Features
 from shardex.sources import Place
 from shardex.store.data_files import BATCH_BYTES, ShardWriter
+from shardex.store.fragments import Fragment
 from shardex.store.job_parts import read_part, write_part
-from shardex.store.manifest import Fragment
 from shardex.store.new_field import batches, blank, encode_values, numbered
 from shardex.store.overlay_rows import live_rows
 from shardex.store.row_ids import LiveRows

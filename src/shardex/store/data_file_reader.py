@@ -1,19 +1,15 @@
 """Reads the data files of a native dataset; Arrow gets no byte before its checksum was compared.
 
 A `DataFileReader` is strict at first: a wrong size, a wrong foot (end of the file) or a damaged batch raises an error.
-`examine` reads the whole file and lists all damage; from then on the reader is tolerant and reads every intact batch,
-even if the file is cut off or its foot is damaged. That works because a batch is self-contained except for the schema,
-which is stored twice: before the first batch and in the foot. `examine_files` examines the files of whole versions, for
-`verify` and `recover`. `matches_its_name` checks a file that no manifest describes.
+`examine` reads the whole file and lists all damage (`data_file_damage`); from then on the reader is tolerant and reads
+every intact batch, even if the file is cut off or its foot is damaged. `examine_files` examines the files of whole
+versions, for `verify` and `recover`.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,37 +17,32 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import FOOTER_TAIL, footer_blocks, footer_size, open_ipc_file, schema_text, valid_batch
-from shardex.errors import (
-    ChecksumError,
-    FormatError,
-    NotFoundError,
-    ShardexError,
-    TruncatedShardError,
-    VersionExpired,
-)
+from shardex.arrow import open_ipc_file
+from shardex.errors import ChecksumError, FormatError, NotFoundError, TruncatedShardError, VersionExpired
 from shardex.jobs import run_parts
 from shardex.kernel import Integers
 from shardex.progress import Bar
 from shardex.sources import ByteRange, Source
-from shardex.store.inventory import Use, number_column
-from shardex.store.manifest import DataFile, content_path, without_numbers
+from shardex.store.data_file_damage import (
+    Damage,
+    Remains,
+    Step,
+    check_columns,
+    checked_batch,
+    compare_blocks,
+    decode_batch,
+    examine_file,
+    other_bytes,
+    schema_bytes,
+    schema_of_bytes,
+)
+from shardex.store.data_file_table import FileTable, check_counts, decode_table, table_of_version_1
+from shardex.store.fragments import DataFile, Use, number_column
 from shardex.workers import ExecutorLike
 
-_ARROW_ERRORS = (pa.ArrowException, OSError, ShardexError)
-_MAGIC_SIZE = 8
-_PIECE = 8 << 20
-
-Step = Callable[[int], object]
-"""Called with the number of bytes that were read, for a progress bar."""
-
-
-@dataclass(frozen=True)
-class Damage:
-    """Damage of a data file: of one batch, or (`batch` is None) of a part that all batches depend on."""
-
-    what: str
-    batch: int | None = None
+_SCHEMAS: dict[int, pa.Schema] = {}
+"""Schemas of data files, by their checksums: parsing one takes longer than all else when a file is opened."""
+_KEPT_SCHEMAS = 256
 
 
 class DataFileReader:
@@ -66,18 +57,16 @@ class DataFileReader:
     ({'x': [1, 2]}, [], [0])
     """
 
-    __slots__ = ("_columns", "_data", "_intact", "_opened", "_schema", "_source", "damages", "file")
+    __slots__ = ("_columns", "_data", "_opened", "_remains", "_source", "_table", "file")
 
     def __init__(self, source: Source, file: DataFile, columns: Sequence[pa.Field]) -> None:
         self._source = source
         self.file = file
         self._columns = columns
         self._data: memoryview | None = None
-        self._opened: tuple[memoryview, pa.ipc.RecordBatchFileReader] | None = None
-        self._schema: pa.Schema | None = None
-        self._intact: list[int] = []
-        self.damages: list[Damage] | None = None
-        """All damage of the file, or None before `examine`."""
+        self._table: FileTable | None = None
+        self._opened: pa.ipc.RecordBatchFileReader | None = None
+        self._remains: Remains | None = None
 
     # -- description -------------------------------------------------------------------------------------------
 
@@ -89,15 +78,34 @@ class DataFileReader:
     @property
     def readable(self) -> Sequence[int]:
         """Numbers of the batches that can be read: all of them until `examine` has found damaged ones."""
-        return range(len(self.file.batches)) if self.damages is None else self._intact
+        return range(self.file.count) if self._remains is None else list(self._remains.intact)
+
+    @property
+    def unchecked(self) -> Sequence[int]:
+        """Numbers of the batches that can be read, but of which no checksum is left."""
+        return [] if self._remains is None else self._remains.unchecked
+
+    @property
+    def damages(self) -> list[Damage] | None:
+        """All damage of the file, or None before `examine`."""
+        return None if self._remains is None else self._remains.damages
+
+    @property
+    def batch_rows(self) -> list[int]:
+        """Number of rows of each batch; see `Remains.rows` for those of a damaged file."""
+        if self._remains is not None:
+            return self._remains.rows
+        return [one.rows for one in self.file.batches] or self.table.rows.tolist()
 
     def extent(self, number: int) -> tuple[int, int]:
         """Begin and end of a batch in the file."""
-        return self.file.batches[number].begin, self.file.batches[number].end
+        if self.file.batches:
+            return self.file.batches[number].begin, self.file.batches[number].end
+        return int(self.table.begin[number]), int(self.table.end[number])
 
     def foot(self) -> tuple[int, int]:
         """Begin and end of the foot: the bytes after the last batch."""
-        return self.file.batches[-1].end, self.file.size
+        return self.file.end, self.file.size
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -106,29 +114,67 @@ class DataFileReader:
         """The mapped file; its size is checked, unless the reader is tolerant."""
         if (data := self._data) is None:
             data = self._map()
-            if self.damages is None and len(data) != self.file.size:
+            if self._remains is None and len(data) != self.file.size:
                 kind = TruncatedShardError if len(data) < self.file.size else ChecksumError
                 raise kind(f"{self.where}: expected {self.file.size} bytes, got {len(data)}")
             self._data = data
         return data
 
+    @property
+    def table(self) -> FileTable:
+        """Where batches and buffers lie, and the checksums of blocks; the foot is checked when it is first needed."""
+        if (table := self._table) is None:
+            data = self.data  # this name keeps the mapping if another thread closes the file
+            table = self._read_table(data)
+            check_columns(_schema_in(data, table, self.where), self._columns, self.where)
+            self._table = table
+        return table
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema in the foot of the file, with the columns that are expected."""
+        return _schema_in(self.data, self.table, self.where)
+
     def close(self) -> None:
         """Drop the mapping; the next read maps the file again."""
         self._data = self._opened = None
+        if not self._source.is_remote:  # of a remote file it has no view of the mapping
+            self._table = None
+
+    def check_blocks(self, blocks: Integers, data: Any = None) -> None:
+        """Compare blocks of the file with their checksums; raise an error that names the first one with other bytes.
+
+        The bytes must have been fetched. `data` is the mapping that is compared, if it is not that of the reader.
+        """
+        compare_blocks(self.data if data is None else data, self.table, blocks, self.where)
 
     def batch(self, number: int) -> pa.RecordBatch:
         """Return one record batch as views of the mapped file; raise an error if it is damaged."""
-        reader = None
-        if self.damages is None:  # the local names keep mapping and reader if another thread closes the file
-            data, reader = self._opened = self._opened or self._open()
-        elif number in self._intact:
-            data = self.data
-        else:
-            raise FormatError(f"{self.where}: expected batch {number} to be intact, but it is damaged")
-        begin, end = self.extent(number)
-        self._fetch(begin, end)
-        self._check_bytes(data[begin:end], number)
-        return self._decode(data[begin:end], number, reader)
+        if self._remains is not None:
+            return self._intact_batch(number, self._remains)
+        data, table = self.data, self.table  # these names keep the mapping if another thread closes the file
+        reader = self._opened = self._opened or _open(data, table, self.where)
+        begin, end = int(table.begin[number]), int(table.end[number])
+        self._fetch([(begin, end)])
+        compare_blocks(data, table, table.blocks(number), self.where)
+        return checked_batch(reader.get_batch(number), int(table.rows[number]), f"{self.where}, batch {number}")
+
+    def number_columns(self, names: Sequence[str]) -> dict[str, NDArray[np.uint64]]:
+        """Return columns of numbers of the first batch, without Arrow objects; all columns of the file are such."""
+        data = self.data  # this name keeps the mapping if another thread closes the file
+        self._fetch([(0, self.file.size)])
+        table, stored = self.table, self.schema.names
+        compare_blocks(data, table, table.blocks(0), self.where)
+        rows, found = int(table.rows[0]), {}
+        if table.buffers.shape[1] != 2 * len(stored):
+            raise FormatError(f"{self.where}: expected columns of numbers, got {table.buffers.shape[1]} buffers")
+        for name in names:
+            begin, size = table.buffers[0, 2 * stored.index(name) + 1].tolist()  # before it, a buffer of no nulls
+            if size < 8 * rows:
+                raise FormatError(f"{self.where}: expected {rows} numbers in the column {name}, got {size} bytes")
+            column = np.frombuffer(data, np.uint64, rows, begin)
+            found[name] = column.copy() if self._source.is_remote else column  # a view would keep it in the cache
+        return found
 
     def numbers(self, column: str) -> NDArray[np.uint64]:
         """Return a column of numbers from all readable batches; a single batch is not copied."""
@@ -136,8 +182,32 @@ class DataFileReader:
         parts = [np.frombuffer(one.buffers()[1], np.uint64, len(one)) for one in arrays]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint64), *parts])
 
-    def _fetch(self, begin: int, end: int) -> None:
-        self._source.fetch(self.file.path, [ByteRange(begin, end - begin)])
+    def _intact_batch(self, number: int, remains: Remains) -> pa.RecordBatch:
+        if number not in remains.intact or remains.schema is None:
+            raise FormatError(f"{self.where}: expected batch {number} to be intact, but it is damaged")
+        begin, end = remains.extents[number]
+        self._fetch([(begin, end)])
+        data = self.data[begin:end]
+        self._check_sum(data, remains.intact[number], f"batch {number}", begin, end)
+        return decode_batch(data, number, schema_of_bytes(remains.schema), remains.rows[number], self.where)
+
+    def _read_table(self, data: memoryview) -> FileTable:
+        """Return the table of a mapped file; its foot is fetched and checked."""
+        begin, end = self.foot()
+        self._fetch([(begin, end)])
+        foot = data[begin:end]
+        if self._source.is_remote and not self.file.batches:
+            foot = memoryview(bytes(foot))  # a view would keep the file in the cache
+        self._check_sum(foot, self.file.foot, "the foot", begin, end)
+        if self.file.batches:
+            return table_of_version_1(self.file, data, self._fetch)
+        table = decode_table(foot, begin, self.where)
+        check_counts(table, self.file, self.where)
+        return table
+
+    def _fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
+        if self._source.is_remote:
+            self._source.fetch(self.file.path, [ByteRange(begin, end - begin) for begin, end in ranges])
 
     def _map(self) -> memoryview:
         try:
@@ -150,154 +220,53 @@ class DataFileReader:
                 self.where,
             ) from None
 
-    def _open(self) -> tuple[memoryview, pa.ipc.RecordBatchFileReader]:
-        """Return the mapped file and its Arrow reader; the foot and the schema in it are checked."""
-        data, (begin, end) = self.data, self.foot()
-        self._fetch(begin, end)
-        self._check_foot(data[begin:end])
-        opened = open_ipc_file(data, self.where)
-        if (count := opened.num_record_batches) != len(self.file.batches):
-            raise FormatError(f"{self.where}: expected {len(self.file.batches)} batches, got {count}")
-        self._checked_schema(opened.schema)
-        return data, opened
-
-    def _checked_schema(self, schema: pa.Schema) -> pa.Schema:
-        for column in self._columns:
-            if column.name not in schema.names or schema.field(column.name).type != column.type:
-                found = schema_text(schema)
-                raise FormatError(f"{self.where}: expected a column {column.name} of {column.type}, got {found}")
-        return schema
-
-    def _check_foot(self, data: memoryview) -> None:
-        self._check_sum(data, self.file.foot, "the foot", *self.foot())
-
-    def _check_bytes(self, data: memoryview, number: int) -> None:
-        self._check_sum(data, self.file.batches[number].xxh3, f"batch {number}", *self.extent(number))
-
     def _check_sum(self, data: memoryview, expected: str, what: str, begin: int, end: int) -> None:
         if xxhash.xxh3_64_hexdigest(data) != expected:
-            raise ChecksumError(
-                f"{self.where}: expected {what} (bytes {begin} to {end}) as it was written, got other bytes"
-            )
-
-    def _decode(
-        self, data: memoryview, number: int, reader: pa.ipc.RecordBatchFileReader | None = None
-    ) -> pa.RecordBatch:
-        """Decode a batch whose checksum is right, by a reader of the file or from its bytes alone, which is slower."""
-        where = f"{self.where}, batch {number}"
-        if reader is not None:
-            found = reader.get_batch(number)
-        elif number == 0:  # its bytes begin with the schema
-            found = pa.ipc.open_stream(pa.py_buffer(data[_MAGIC_SIZE:])).read_next_batch()
-        else:
-            found = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), self._schema)
-        if valid_batch(found, where).num_rows != (expected := self.file.batches[number].rows):
-            raise FormatError(f"{where}: expected {expected} rows, got {found.num_rows}")
-        return found
+            raise other_bytes(self.where, what, begin, end)
 
     # -- examining ---------------------------------------------------------------------------------------------
 
     def examine(self, step: Step = int) -> list[Damage]:
-        """Read the whole file and return all damage; from then on the reader is tolerant.
+        """Read the whole file and return all damage; from then on the reader is tolerant."""
+        return self.set_remains(examine_file(self._source, self.file, self._columns, step))
 
-        Bytes are read, not mapped: on a defective disk a read fails with an error, but access to a mapped page kills
-        the process.
-        """
+    def remains(self) -> Remains:
+        """Examine the file, in another process, and return what `set_remains` takes."""
+        return examine_file(self._source, self.file, self._columns)
+
+    def set_remains(self, found: Remains) -> list[Damage]:
+        """Make the reader tolerant: it reads what was found to be intact. Return the damage."""
         self.close()
-        self._intact = []
-        self.damages = self._find_damages(step)
-        return self.damages
+        self._remains = found
+        return found.damages
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a reader that has read nothing yet."""
-        return _reader_of, (self._source, self.file, _schema_bytes(pa.schema(self._columns)))
-
-    def examined(self) -> tuple[list[Damage], list[int], bytes | None]:
-        """Examine the file, in another process, and return what `set_examined` takes."""
-        return self.examine(), self._intact, None if self._schema is None else _schema_bytes(self._schema)
-
-    def set_examined(self, damages: list[Damage], intact: list[int], schema: bytes | None) -> None:
-        """Set what `examined` returned for this file."""
-        self.close()
-        self.damages, self._intact = damages, intact
-        self._schema = None if schema is None else _schema_of(schema)
-
-    def _find_damages(self, step: Step) -> list[Damage]:
-        try:
-            size = self._source.stat(self.file.path).size
-        except ShardexError as error:
-            step(self.file.size)
-            return [self._damage(error)]
-        frame = self._frame_damage(size)
-        found, bad_schema, unharmed = list[Damage](), list[Damage](), 0
-        try:
-            self._schema = self._checked_schema(self._any_schema(size, not frame))
-        except _ARROW_ERRORS as error:
-            bad_schema.append(self._damage(error))
-        for number, batch in enumerate(self.file.batches):
-            if batch.end <= size:
-                try:
-                    self._check_bytes(data := self._read(*self.extent(number)), number)
-                    unharmed += 1
-                    if self._schema is not None:
-                        self._check_nulls(self._decode(data, number), number)
-                        self._intact.append(number)
-                except _ARROW_ERRORS as error:
-                    found.append(self._damage(error, number))
-            step(batch.end - batch.begin)
-        step(self.file.size - self.file.batches[-1].end)
-        if frame:
-            found.insert(0, Damage(f"{frame}; {unharmed} of {len(self.file.batches)} batches are intact"))
-        return [*found, *(bad_schema if unharmed else [])]
-
-    def _check_nulls(self, batch: pa.RecordBatch, number: int) -> None:
-        """Raise an error for nulls in a required column; `MappedTable` does so for readers."""
-        for column in self._columns:
-            if not column.nullable and batch.column(column.name).null_count:
-                raise FormatError(f"expected a value in every row of batch {number}, got nulls in {column.name}")
-
-    def _frame_damage(self, size: int) -> str:
-        """Return what is wrong with the size or the foot; empty if nothing is."""
-        if size != self.file.size:
-            return f"expected {self.file.size} bytes, got {size}"
-        try:
-            self._check_foot(self._read(*self.foot()))
-        except ShardexError as error:
-            return self._damage(error).what
-        return ""
-
-    def _any_schema(self, size: int, foot_is_intact: bool) -> pa.Schema:
-        """Return the schema in the bytes of the first batch, else that in the foot."""
-        begin, end = self.extent(0)
-        with suppress(ShardexError):
-            if end <= size:
-                self._check_bytes(data := self._read(begin, end), 0)
-                return pa.ipc.open_stream(pa.py_buffer(data[_MAGIC_SIZE:])).schema
-        if not foot_is_intact:  # Arrow must not parse bytes without a matching checksum
-            raise FormatError("expected the schema in the first batch or in the foot, both are damaged")
-        return open_ipc_file(self._source.load(self.file.path), self.where).schema
-
-    def _read(self, begin: int, end: int) -> memoryview:
-        return self._source.read(self.file.path, [ByteRange(begin, end - begin)])[0]
-
-    def _damage(self, error: Exception, batch: int | None = None) -> Damage:
-        """Describe an error without the name of the file and without the errno prefix."""
-        text = str(getattr(error, "strerror", None) or error).removeprefix(self.where)
-        return Damage(text.removeprefix(": ").removeprefix(", "), batch)
+        return _reader_of, (self._source, self.file, schema_bytes(pa.schema(self._columns)))
 
 
-def _reader_of(source: Source, file: DataFile, columns: bytes) -> DataFileReader:
-    return DataFileReader(source, file, list(_schema_of(columns)))
+def _open(data: memoryview, table: FileTable, where: str) -> pa.ipc.RecordBatchFileReader:
+    """Return the Arrow reader of a mapped file, whose foot is checked."""
+    opened = open_ipc_file(data, where)
+    if (count := opened.num_record_batches) != len(table):
+        raise FormatError(f"{where}: expected {len(table)} batches, got {count}")
+    return opened
 
 
-def _schema_bytes(schema: pa.Schema) -> bytes:
-    """Return a schema as bytes; pickle forgets that the items of a list of fixed size cannot be null."""
-    found: bytes = schema.serialize().to_pybytes()
+def _schema_in(data: memoryview, table: FileTable, where: str) -> pa.Schema:
+    """Return the schema in the footer of a file, which is checked; files with the same schema share it."""
+    found = _SCHEMAS.get(table.schema)
+    if found is None:
+        found = _open(data, table, where).schema
+        if table.schema:
+            _SCHEMAS[table.schema] = found
+            while len(_SCHEMAS) > _KEPT_SCHEMAS:
+                _SCHEMAS.pop(next(iter(_SCHEMAS)), None)
     return found
 
 
-def _schema_of(data: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(data))
+def _reader_of(source: Source, file: DataFile, columns: bytes) -> DataFileReader:
+    return DataFileReader(source, file, list(schema_of_bytes(columns)))
 
 
 def examine_files(
@@ -325,8 +294,8 @@ def examine_files(
                 reader.examine(shown.update)
         return readers
     where: dict[str, Any] = {"workers": workers, "executor": executor, "progress": progress}
-    for reader, state in run_parts(DataFileReader.examined, readers.values(), size=_size, **where, **bar):
-        reader.set_examined(*state)
+    for reader, remains in run_parts(DataFileReader.remains, readers.values(), size=_size, **where, **bar):
+        reader.set_remains(remains)
     return readers
 
 
@@ -339,39 +308,17 @@ def read_numbers(source: Source, file: DataFile, column: str) -> NDArray[np.uint
     return DataFileReader(source, file, [number_column(column)]).numbers(column)
 
 
+def read_number_columns(source: Source, file: DataFile, names: Sequence[str]) -> dict[str, NDArray[np.uint64]]:
+    """Return columns of numbers of a file of one batch, which holds nothing else; an error if the file is damaged."""
+    reader = DataFileReader(source, file, [number_column(name) for name in names])
+    if file.count != 1:
+        raise FormatError(f"{reader.where}: expected one batch of numbers, got {file.count} batches")
+    if file.batches:
+        batch = reader.batch(0)
+        return {name: np.frombuffer(batch.column(name).buffers()[1], np.uint64, batch.num_rows) for name in names}
+    return reader.number_columns(names)
+
+
 def read_ids(source: Source, file: DataFile) -> Integers:
     """Return the row ids in a file of deleted rows or of newer values."""
     return read_numbers(source, file, "row").astype(np.int64)
-
-
-# -- without a manifest ------------------------------------------------------------------------------------------
-
-
-def matches_its_name(source: Source, path: str) -> bool:
-    """Return True if a data file has the content that its name stands for; False if it is damaged."""
-    try:
-        size = source.stat(path).size
-        length = footer_size(_bytes(source, path, max(0, size - FOOTER_TAIL), size), size, path)
-        _, batches = footer_blocks(_bytes(source, path, size - length, size - FOOTER_TAIL), size, path)
-        ends = sorted(block.end for block in batches)
-        *digests, foot = (_digest(source, path, begin, end) for begin, end in pairwise([0, *ends, size]))
-    except ShardexError:
-        return False
-    return content_path(digests, foot).encode() == without_numbers(path.encode())
-
-
-def _bytes(source: Source, path: str, begin: int, end: int) -> bytes:
-    return bytes(source.read(path, [ByteRange(begin, end - begin)])[0])
-
-
-def read_pieces(source: Source, path: str, begin: int, end: int) -> Iterator[memoryview]:
-    """Yield the bytes of a file from `begin` to `end`, some MiB at a time."""
-    for at in range(begin, end, _PIECE):
-        yield source.read(path, [ByteRange(at, min(_PIECE, end - at))])[0]
-
-
-def _digest(source: Source, path: str, begin: int, end: int) -> str:
-    digest = xxhash.xxh3_64()
-    for piece in read_pieces(source, path, begin, end):
-        digest.update(piece)
-    return digest.hexdigest()

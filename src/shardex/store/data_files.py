@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,42 +18,41 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from shardex.arrow import BatchBuilder, number_array
+from shardex.arrow import MOST_ROWS, BatchBuilder, BatchLayout, EncodedColumns, batch_layout, message_at, number_array
 from shardex.errors import ArgumentError, storage_errors
-from shardex.kernel import Columns
+from shardex.kernel import Columns, checksums
 from shardex.schema import Array, Bytes, Feature, Features, Json, Optional, Struct, Text
-from shardex.sources import Draft, Place
+from shardex.sources import Place
+from shardex.store.data_file_table import BLOCK, END_OF_STREAM, MAGIC_SIZE, Sums, encode_table, with_offset
+from shardex.store.fragments import DataFile, Fragment, new_data_path
 from shardex.store.keys import encode_keys, hash_keys
-from shardex.store.manifest import Batch, DataFile, Fragment, new_data_path
 
 BATCH_BYTES = 2 << 20
-"""Size of a batch. The checksum of a batch is compared when a row of it is first read: half a millisecond for 2 MiB,
-page faults included."""
+"""Size of a batch."""
+_SMALL = 64 << 10
+"""Buffers below this size are copied together before they are written."""
 
 
-class _HashingFile:
-    """A file that computes checksums while it is written; `cut` returns that of the bytes since the last `cut`."""
+class _Messages:
+    """What Arrow writes to a file, kept as a list of buffers until `take`; no byte is copied."""
 
-    def __init__(self, draft: Draft, where: str) -> None:
-        self._draft = draft
-        self._where = where
-        self._digest = xxhash.xxh3_64()
-        self.position = 0
+    def __init__(self) -> None:
+        self._parts: list[Any] = []
+        self._position = 0
         self.closed = False
 
     def write(self, data: Any) -> int:
-        self._digest.update(data)
-        with storage_errors(self._where, "write"):
-            self._draft.file.write(data)
-        self.position += len(data)
+        self._parts.append(data)
+        self._position += len(data)
         return len(data)
 
-    def cut(self) -> str:
-        digest, self._digest = self._digest.hexdigest(), xxhash.xxh3_64()
-        return digest
+    def take(self) -> list[Any]:
+        """Return what was written since the last call."""
+        parts, self._parts = self._parts, []
+        return parts
 
     def tell(self) -> int:
-        return self.position
+        return self._position
 
     def flush(self) -> None:
         pass
@@ -63,39 +62,79 @@ class _HashingFile:
 
 
 class ShardWriter:
-    """One Arrow file: written under a temporary name, finished, then published under a name of its own."""
+    """One Arrow file: written under a temporary name, finished, then published under a name of its own.
 
-    def __init__(self, place: Place, schema: pa.Schema) -> None:
+    With `later` a thread may write the batches: their memory must not change until `wait` or `finish` returns.
+    """
+
+    def __init__(self, place: Place, schema: pa.Schema, *, later: bool = False) -> None:
         self._place = place
+        self._later = later
         self._draft = place.draft()
-        self._sink = _HashingFile(self._draft, place.url)
+        self._sink = _Messages()
         self._writer = pa.ipc.new_file(pa.PythonFile(self._sink, mode="w"), schema)
         self._fields = {name: name for name in schema.names}
-        self._batches: list[Batch] = []
-        self._foot = ""
+        self._ends: list[int] = []
+        self._layouts: list[BatchLayout] = []
+        self._sums: list[Sums] = []
+        self._schema = 0
+        self._foot = self._content = ""
         self._published: DataFile | None = None
-        self.rows = 0
-
-    @property
-    def size(self) -> int:
+        self.size = 0
         """Number of bytes written."""
-        return self._sink.position
+        self.rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add a record batch."""
         # Arrow writes the schema with the first batch, so the bytes of that batch begin with the file.
-        begin = self._batches[-1].end if self._batches else 0
         self._writer.write_batch(batch)
-        self._batches.append(Batch(batch.num_rows, begin, self._sink.position, self._sink.cut()))
+        parts = _join_small(self._sink.take())
+        self._layouts.append(self._layout(_leading_bytes(parts)))
+        self._sums.append(_block_sums(parts))
+        self._write(parts)
+        self._ends.append(self.size)
         self.rows += batch.num_rows
+
+    def _layout(self, start: bytes) -> BatchLayout:
+        """Return what the header of a batch says; `start` is where its bytes begin, with the whole header."""
+        where, at = self._place.url, 0
+        if not self._ends:
+            schema = message_at(start, MAGIC_SIZE, where)
+            assert schema is not None
+            self._schema, at = xxhash.xxh3_64_intdigest(start[schema.begin : schema.end]), schema.end
+        message = message_at(start, at, where)
+        assert message is not None
+        body = message.begin + message.head
+        return with_offset(batch_layout(start[at:body], where), self.size + body)
+
+    def _write(self, parts: list[Any]) -> None:
+        with storage_errors(self._place.url, "write"):
+            if self._later:
+                self._draft.write_later(parts)
+            else:
+                for part in parts:
+                    self._draft.file.write(part)
+        self.size += sum(map(len, parts))
+
+    def wait(self) -> None:
+        """Wait until all batches are written."""
+        with storage_errors(self._place.url, "write"):
+            self._draft.wait()
 
     def finish(self) -> None:
         """Write the foot and close the file, so that few files are open at a time; upload it if it is remote."""
         self._writer.close()
         del self._writer
-        self._foot = self._sink.cut()
+        end = b"".join(self._sink.take())
+        sums = np.concatenate([np.empty(0, np.uint64), *self._sums])
+        rows = [layout.rows for layout in self._layouts]
+        table = encode_table(rows, self._ends, self._layouts, sums, self._schema)
+        assert end.startswith(END_OF_STREAM) or not rows
+        foot = END_OF_STREAM + table + end[len(END_OF_STREAM) :]
+        self._foot, self._content = xxhash.xxh3_64_hexdigest(foot), xxhash.xxh3_128_hexdigest(foot)
+        self._write([foot])
         with storage_errors(self._place.url, "write"):
-            self._draft.close(self._sink.position)
+            self._draft.close(self.size)
         if self._place.is_remote:
             self.publish()
 
@@ -103,14 +142,66 @@ class ShardWriter:
         """Give the file its name and return its entry for a manifest."""
         if self._published is not None:
             return self._published
-        path = new_data_path((batch.xxh3 for batch in self._batches), self._foot)
+        path = new_data_path(self._content)
         self._draft.publish(path)
-        self._published = DataFile(path, self._sink.position, self._fields, self._batches, self._foot)
+        self._published = DataFile(
+            path,
+            self.size,
+            self._fields,
+            foot=self._foot,
+            stored_end=self._ends[-1] if self._ends else 0,
+            stored_count=len(self._ends),
+            stored_rows=self.rows,
+        )
         return self._published
 
     def discard(self) -> None:
         """Remove the temporary file, if it is not published."""
         self._draft.discard()
+
+
+def _join_small(parts: Sequence[Any]) -> list[Any]:
+    """Return the same bytes in fewer buffers: neighbours that are small are copied into one."""
+    joined, small = list[Any](), list[Any]()
+    for part in parts:
+        if len(part) >= _SMALL:
+            joined += [b"".join(small), part] if small else [part]
+            small = []
+        else:
+            small.append(part)
+    return [*joined, b"".join(small)] if small else joined
+
+
+def _leading_bytes(parts: Sequence[Any]) -> bytes:
+    """Return the bytes before the first buffer of values: the header is in them."""
+    count = next((number for number, part in enumerate(parts) if not isinstance(part, bytes)), len(parts))
+    found: bytes = parts[0] if count == 1 else b"".join(parts[:count])
+    return found
+
+
+def _block_sums(parts: Sequence[Any]) -> Sums:
+    """Return the xxh3-64 of each block of the bytes in some buffers."""
+    sums, rest, missing = list[Sums](), list[Any](), 0
+    for part in parts:
+        view = memoryview(part)
+        if missing:  # the last block of the buffer before ends in this one
+            rest.append(view[:missing])
+            begin, missing = min(missing, len(view)), max(0, missing - len(view))
+            if missing:
+                continue
+            sums.append(_sum_of(rest))
+        else:
+            begin = 0
+        end = begin + (len(view) - begin) // BLOCK * BLOCK
+        if end > begin:
+            begins = np.arange(begin, end, BLOCK)
+            sums.append(checksums(view, begins, np.full(len(begins), BLOCK)))
+        rest, missing = ([view[end:]], BLOCK - len(view) + end) if end < len(view) else ([], 0)
+    return np.concatenate([*sums, _sum_of(rest)] if rest and missing else sums)
+
+
+def _sum_of(parts: Sequence[Any]) -> Sums:
+    return np.array([xxhash.xxh3_64_intdigest(b"".join(parts))], np.uint64)
 
 
 def write_numbers(place: Place, columns: Mapping[str, np.ndarray[Any, Any]]) -> ShardWriter:
@@ -139,7 +230,7 @@ def _offset_bytes(feature: Feature) -> int:
 
 
 class FragmentWriter:
-    """Writes samples as fragments, one shard each; holds at most one batch in memory.
+    """Writes samples as fragments, one shard each; holds at most three batches in memory.
 
     A shard ends after the batch with which it has `shard_size` bytes; if `exact`, before the sample with which it would
     have more.
@@ -184,23 +275,50 @@ class FragmentWriter:
         if builder.rows >= self._next_check:
             self._flush_if_full(sample)
 
+    def fill(self, samples: Iterator[Any], convert: Callable[[Any], Mapping[str, Any]]) -> bool:
+        """Add samples until a batch is full, which `flush` writes then; return False at their end.
+
+        `convert` makes mappings of samples that are no dicts.
+        """
+        if self._generated is not None or self._exact:
+            for sample in samples:
+                self.append(sample if type(sample) is dict else convert(sample))
+            return False
+        try:
+            return self._builder.extend(samples, BATCH_BYTES, min(self._room(), MOST_ROWS), convert)
+        finally:
+            self._next_check = self._check_at(self._builder.rows + 1)
+
+    def flush(self) -> None:
+        """Write the batch that `fill` has filled."""
+        self._flush()
+        self._next_check = self._check_at(1)
+
     def write(self, columns: Columns) -> None:
         """Add many samples, as columns: the files are the same as if they were appended one by one."""
         if self._generated is not None or self._exact:
             for sample in columns.to_samples():
                 self.append(sample)
             return
-        builder, encoded, begin = self._builder, self._builder.encode(columns), 0
-        while begin < len(columns):
+        encoded = self._builder.encode(columns)
+        try:
+            self._write_encoded(encoded, len(columns))
+        finally:
+            if self._shard is not None:  # the caller may reuse its arrays
+                self._shard.wait()
+
+    def _write_encoded(self, encoded: EncodedColumns, rows: int) -> None:
+        builder, begin = self._builder, 0
+        while begin < rows:
             wanted = encoded.sizes[begin] + BATCH_BYTES - builder.nbytes
             enough = max(begin + 1, int(np.searchsorted(encoded.sizes, wanted)))
             full = self._check_at(builder.rows + enough - begin)
-            end = min(begin + full - builder.rows, len(columns))
+            end = min(begin + full - builder.rows, rows)
             builder.add(encoded, begin, end)
             if builder.rows == full:
                 self._flush()
             begin = end
-        if builder.rows and len(columns):
+        if builder.rows and rows:
             builder.copy_last(encoded)
         self._next_check = self._check_at(builder.rows + 1)
 
@@ -241,8 +359,6 @@ class FragmentWriter:
         return self._shard_rows - (self._shard.rows if self._shard else 0)
 
     def _flush(self) -> None:
-        # In this thread: a separate thread for the disk made writing slower, 1.2x for series and 1.7x for images,
-        # because it competes for the GIL with the thread that collects samples.
         if self._builder.rows:
             try:
                 self._write(self._builder.finish())
@@ -251,7 +367,7 @@ class FragmentWriter:
                 raise
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        self._shard = self._shard or ShardWriter(self._place, self._builder.schema)
+        self._shard = self._shard or ShardWriter(self._place, self._builder.schema, later=True)
         if self._key is not None:
             self._hashes.append(hash_keys(batch.column(self._key).to_pylist()))
         self._shard.write(batch)

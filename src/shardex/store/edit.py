@@ -42,12 +42,14 @@ from shardex.store.commit import (
     change_features,
     counted,
     publish_next,
+    with_runs,
 )
 from shardex.store.computed_field import EncodedRows, FieldFunction, PartValues
 from shardex.store.data_files import FragmentWriter, ShardWriter, write_numbers
+from shardex.store.fragments import Fragment
 from shardex.store.inventory import existing_place
 from shardex.store.key_lookup import refuse_duplicates
-from shardex.store.manifest import Fragment, Manifest, read_manifest
+from shardex.store.manifest import Manifest, read_manifest
 from shardex.store.new_field import Take, Values, each_value, encode_values, take_given, write_files
 from shardex.store.overlay_rows import live_rows
 from shardex.store.row_ids import LiveRows
@@ -147,7 +149,7 @@ class Edit(AllOrNothing):
     def append(self, sample: Any = None, /, **values: Any) -> None:
         """Add one sample at the end: a mapping, an instance of a `packable` class, or keywords."""
         self._check_open()
-        if any(fragment.adopted is not None for fragment in self._base.fragments):
+        if self._base.fragments.adopted is not None:
             raise ArgumentError(
                 "expected no new samples in a dataset with adopted shards: add them to the shards, or copy the dataset"
             )
@@ -322,7 +324,7 @@ class Edit(AllOrNothing):
         features = change_features(change, self._features)
         shards: dict[int, ShardWriter] = {}
         if callable(values):
-            rows = sum(fragment.rows for fragment in self._base.fragments)
+            rows = self._base.fragments.total
             function = FieldFunction(self.dataset, rows, name, change.feature, values, batched, batch_size)
             shards = self._computed_field(function, workers, executor)
         elif batched or workers not in (None, 1) or executor is not None:
@@ -373,8 +375,8 @@ class Edit(AllOrNothing):
         if workers is None and executor is None:
             stream = EncodedRows(features, function.encoded(function.whole))
             return self._write_field(features, lambda live: stream.take, self._quiet)
-        sizes = [file.size for fragment in self._base.fragments for file in fragment.groups]
-        parts = PartValues(self.path, self._version, function, sum(sizes) / max(1, function.rows))
+        size = int(self._base.fragments.sizes.sum())
+        parts = PartValues(self.path, self._version, function, size / max(1, function.rows))
         self._parts.append(parts)
         progress = None if self._quiet is None else not self._quiet
         try:
@@ -455,6 +457,7 @@ class Edit(AllOrNothing):
         latest = self._base if version == self._version else read_manifest(self._place, version)
         made = apply(self._place, self._base, latest, changes)
         refuse_duplicates(self._place, made, len(changes.appended))
+        made = with_runs(self._place, made)
         self._heartbeat.check(made, self._base)
         return made
 

@@ -15,8 +15,9 @@ from shardex.files import Files
 from shardex.formats import EXTENSIONS, Format, TableRows, is_empty_cache, open_files
 from shardex.schema import Features
 from shardex.sources import Source, place_of
+from shardex.store.fragments import DATA_FILE
 from shardex.store.key_lookup import KeyLookup
-from shardex.store.manifest import DATA_FILE, read_manifest
+from shardex.store.manifest import read_manifest
 from shardex.store.overlay_rows import EditedRows
 from shardex.store.version_numbers import at_latest, latest_of, latest_version
 from shardex.store.version_reader import VersionReader

@@ -9,7 +9,6 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -17,7 +16,8 @@ from shardex.arrow import arrow_schema
 from shardex.errors import FormatError, NotFoundError, SourceError
 from shardex.files import What, display_name
 from shardex.sources import Place, place_of
-from shardex.store.manifest import DATA_FILE, DataFile, Manifest
+from shardex.store.fragments import DATA_FILE, DataFile, Use, number_column
+from shardex.store.manifest import Manifest
 from shardex.store.version_numbers import latest_version
 
 _DATA = re.compile(DATA_FILE)
@@ -61,32 +61,19 @@ def data_files(place: Place) -> list[str]:
     return [path for path in place.paths("data/") if _DATA.fullmatch(path)]
 
 
-@dataclass(frozen=True)
-class Use:
-    """One use of a data file in a version."""
-
-    file: DataFile
-    kind: str
-    """`values`, `keys`, `deleted` or `newer values`."""
-    columns: tuple[pa.Field, ...]
-    """The columns that readers expect in the file."""
-    fields: tuple[str, ...]
-    """The fields that cannot be read without the file; empty if no sample can."""
-    fragment: int = -1
-    """Number of the fragment, -1 if the file belongs to none."""
-    start: int = 0
-    """Physical row (see `row_ids`) of the first row of the fragment."""
-
-
 def uses_of(manifest: Manifest) -> Iterator[Use]:
     """Yield every use of a data file in a version."""
     schema, start = arrow_schema(manifest.features), 0
+    key = () if manifest.key is None else (manifest.key,)
+    for run in manifest.fragments.runs:
+        yield Use(run.file, "fragments", tuple(map(number_column, run.columns)), ())
+        for one in run.tables:
+            yield Use(one.file, "keys", (number_column("hash"), number_column("row")), key)
     for number, fragment in enumerate(manifest.fragments):
         for file in fragment.groups:
             yield Use(file, "values", _columns(file, schema), tuple(file.fields), number, start)
         if fragment.keys is not None:
-            fields = () if manifest.key is None else (manifest.key,)
-            yield Use(fragment.keys, "keys", (number_column("hash"), number_column("row")), fields, number, start)
+            yield Use(fragment.keys, "keys", (number_column("hash"), number_column("row")), key, number, start)
         start += fragment.rows
     for file in manifest.deleted:
         yield Use(file, "deleted", (number_column("row"),), ())
@@ -98,8 +85,3 @@ def uses_of(manifest: Manifest) -> Iterator[Use]:
 def _columns(file: DataFile, schema: pa.Schema) -> tuple[pa.Field, ...]:
     pairs = [(name, column) for name, column in file.fields.items() if name in schema.names]
     return tuple(schema.field(name).with_name(column) for name, column in pairs)
-
-
-def number_column(name: str) -> pa.Field:
-    """Return the Arrow field of a column of row ids, row numbers or hashes."""
-    return pa.field(name, pa.uint64(), nullable=False)

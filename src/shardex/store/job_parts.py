@@ -18,7 +18,9 @@ from shardex.schema import Features
 from shardex.sources import Place, place_of
 from shardex.store.commit import with_ids
 from shardex.store.data_file_reader import DataFileReader
-from shardex.store.manifest import Fragment, Manifest, files_of, new_data_path, publish, read_manifest, with_paths
+from shardex.store.fragment_list import FragmentList
+from shardex.store.fragments import Fragment, path_of_copy
+from shardex.store.manifest import Manifest, files_of, publish, read_manifest, with_paths
 from shardex.store.version_numbers import versions_in
 
 _MANIFESTS = 256
@@ -36,7 +38,7 @@ def write_part(
     inner = folder.new_part(number)
     place = place_of(folder.path(inner))
     try:
-        fragments, ids = with_ids([], write(place), 0)
+        fragments, ids = with_ids(FragmentList(), write(place), 0)
         publish(place, 1, Manifest(ids, features.to_json(), fragments, key, ids=ids))
     except BaseException:
         folder.discard(inner)
@@ -65,16 +67,15 @@ def link_parts(
     names: dict[str, str] = {}
     for part, manifest in _manifests(folder, parts):
         paths = {
-            file.path: new_data_path(
-                (batch.xxh3 for batch in file.batches),
-                file.foot,
+            file.path: path_of_copy(
+                file.path,
                 # In a new folder numbers are free: equal jobs give equal names.
                 None if temporary is None else f"{len(names) + number:016x}",
             )
             for number, file in enumerate(files_of(manifest))
         }
         names |= {f"{part.folder}/{old}": new for old, new in paths.items()}
-        fragments.append(with_paths(manifest, paths).fragments)
+        fragments.append(list(with_paths(manifest, paths).fragments))
     if folder.alone and temporary is None:
         place_of(path).remove_all(folder.linked)
         folder.linked = list(names.values())

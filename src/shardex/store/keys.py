@@ -142,6 +142,19 @@ def encode_keys(hashes: Hashes) -> NDArray[np.uint64]:
     return np.stack([hashes[rows], rows.astype(np.uint64)])
 
 
+def merge_tables(tables: Sequence[KeyTable], starts: Sequence[int]) -> NDArray[np.uint64]:
+    """Return the hashes and rows, as `encode_keys` does, of several neighbours whose rows begin at `starts`.
+
+    >>> some = [KeyTable(*encode_keys(hash_keys(keys))) for keys in (["cat", "dog"], ["emu"])]
+    >>> (merge_tables(some, [0, 2]) == encode_keys(hash_keys(["cat", "dog", "emu"]))).all()
+    np.True_
+    """
+    hashes = np.concatenate([table.hash for table in tables])
+    rows = np.concatenate([table.row + np.uint64(start) for table, start in zip(tables, starts, strict=True)])
+    order = np.lexsort((rows, hashes))
+    return np.stack([hashes[order], rows[order]])
+
+
 class KeyTable:
     """Rows of one fragment by the hash of their key, counted from the first row of the fragment; copies no array.
 

@@ -9,14 +9,14 @@ writes them, `commit` makes the next manifest.
 from __future__ import annotations
 
 import errno
-import re
-import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import groupby
 from typing import Any
 
 import msgspec
+import numpy as np
 import xxhash
 
 from shardex.errors import (
@@ -29,73 +29,15 @@ from shardex.errors import (
 )
 from shardex.schema import Features, Optional
 from shardex.sources import Place, Source, check_path
+from shardex.store.data_file_reader import read_number_columns
+from shardex.store.fragment_list import FragmentList
+from shardex.store.fragment_segments import Run, own_paths, paths_of
+from shardex.store.fragments import DataFile, Fragment, random_number, without_numbers
 from shardex.store.row_ids import RowIds
 from shardex.store.version_numbers import claim_number, is_closed, is_tombstone, latest_version, manifest_path
 
-FORMAT = 1
-DATA_FILE = r"data/[0-9a-f]{32}(-[0-9a-f]{16})?\.arrow"
-"""Regular expression of the paths of data files; see `new_data_path`."""
-_NUMBER = re.compile(rb"(data/[0-9a-f]{32})-[0-9a-f]{16}(\.arrow)")
-
-
-class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """A record batch of a file: its number of rows, its bytes from `begin` to `end`, and their xxh3-64 in hex."""
-
-    rows: int
-    begin: int
-    end: int
-    xxh3: str
-
-
-class DataFile(msgspec.Struct, frozen=True):
-    """An Arrow file with some fields."""
-
-    path: str
-    size: int
-    fields: dict[str, str]
-    """Column of each field."""
-    batches: list[Batch]
-    foot: str
-    """xxh3-64 of the bytes after the last batch."""
-
-    @property
-    def rows(self) -> int:
-        """Number of rows in the file."""
-        return sum(batch.rows for batch in self.batches)
-
-
-class Foreign(msgspec.Struct, frozen=True):
-    """Adopted shards of another format: what was opened, with which options, and the fingerprint of their content."""
-
-    what: str | list[str]
-    format: str
-    options: dict[str, Any]
-    fingerprint: str
-    fields: dict[str, str]
-    """Name in the shards of each field."""
-
-
-class Fragment(msgspec.Struct, frozen=True):
-    """Consecutive rows with ids from `first` on; one file per group of fields, all with the same rows."""
-
-    rows: int
-    groups: list[DataFile]
-    first: int = 0
-    keys: DataFile | None = None
-    """The key table: hashes of the keys with their rows, sorted (see `keys`)."""
-    foreign: Foreign | None = None
-    """The shards that hold some fields, if they were adopted."""
-
-    @property
-    def adopted(self) -> Foreign | None:
-        """The shards that hold some fields; None also if all these fields were dropped."""
-        return self.foreign if self.foreign is not None and self.foreign.fields else None
-
-    @property
-    def fields(self) -> list[str]:
-        """The fields that are stored for its rows; the rows have no value for other fields."""
-        adopted = [] if self.foreign is None else list(self.foreign.fields)
-        return [*adopted, *(name for file in self.groups for name in file.fields)]
+FORMAT = 2
+"""Newest version of the format. A manifest that names only files of version 1 has number 1."""
 
 
 class Manifest(msgspec.Struct, frozen=True, dict=True):
@@ -104,7 +46,7 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
     rows: int
     """Number of samples: rows that are not deleted."""
     schema: dict[str, Any]
-    fragments: list[Fragment]
+    fragments: FragmentList
     key: str | None = None
     """The field whose values are unique, if there is one."""
     generate_keys: bool = False
@@ -121,7 +63,7 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
     """Description of the change, for display."""
     commit: str = ""
     """A random number, so that no two manifests are equal."""
-    shardex: int = FORMAT
+    shardex: int = 1
     metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """What the writer was told about the data; not stored if there is nothing."""
 
@@ -133,17 +75,73 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
     @property
     def row_ids(self) -> RowIds:
         """The ids of all rows."""
-        return RowIds([one.first for one in self.fragments], [one.rows for one in self.fragments])
+        return RowIds(self.fragments.firsts, self.fragments.rows)
+
+
+class _Stored(Manifest, frozen=True):
+    """A manifest as it is written."""
+
+    fragments: list[Fragment]  # type: ignore[assignment]
+    """The fragments that are in no run."""
+    runs: list[Run] | msgspec.UnsetType = msgspec.UNSET
+    """Older fragments, which are listed in files; not stored if there are none."""
 
 
 def files_of(manifest: Manifest) -> Iterator[DataFile]:
-    """Yield every data file that a version lists."""
+    """Yield every data file that a version lists, also those that list fragments."""
+    for run in manifest.fragments.runs:
+        yield from run.own_files
     for fragment in manifest.fragments:
         yield from fragment.groups
         if fragment.keys is not None:
             yield fragment.keys
     yield from manifest.deleted
     yield from manifest.overlays
+
+
+def named_paths(manifests: Iterable[Manifest]) -> set[str]:
+    """Return the paths of all data files that some versions list; a run that many of them share is read once."""
+    found, seen = set[str](), set[Any]()
+    for manifest in manifests:
+        found.update(file.path for file in (*manifest.deleted, *manifest.overlays))
+        for segment in manifest.fragments.segments:
+            if (identity := segment.identity) is None or identity not in seen:
+                seen.add(identity)
+                found.update(own_paths(segment), paths_of(segment))
+    return found
+
+
+def fingerprint_of(manifest: Manifest) -> str:
+    """Return the fingerprint of the content of a version: the same for every arrangement of fragments in runs."""
+    edits = [*manifest.deleted, *manifest.overlays]
+    if manifest.shardex == 1:
+        content = [manifest.schema, list(manifest.fragments), manifest.deleted, manifest.overlays]
+        return xxhash.xxh3_64_hexdigest(without_numbers(msgspec.json.encode(content)))
+    digest = xxhash.xxh3_64()
+    digest.update(msgspec.json.encode([manifest.schema, [[file.path[:37], file.fields] for file in edits]]))
+    for groups, some in groupby(manifest.fragments.segments, key=lambda one: list(one.groups)):
+        segments = list(some)
+        columns = [np.concatenate([one.rows for one in segments])]
+        if edits:  # they name rows by their ids
+            columns.append(np.concatenate([one.firsts for one in segments]))
+        for group in range(len(groups)):
+            columns.append(np.concatenate([one.files(group).contents() for one in segments]))
+        adopted = [one.adopted for one in segments if one.adopted is not None]
+        digest.update(msgspec.json.encode([groups, len(columns[0]), adopted]))
+        for column in columns:
+            digest.update(column.tobytes())
+    return digest.hexdigest()
+
+
+def paths_to_copy(manifest: Manifest, there: set[str]) -> list[str]:
+    """Return the paths of the data files that a version lists and that are not in `there`.
+
+    The files of a run itself are left out if some of its fragments need a copy, because they are written again then.
+    """
+    files = [file.path for file in (*manifest.deleted, *manifest.overlays)]
+    for segment in manifest.fragments.segments:
+        files += [path for path in paths_of(segment) if path not in there] or own_paths(segment)
+    return list(dict.fromkeys(path for path in files if path not in there))
 
 
 class _Sealed(msgspec.Struct):
@@ -161,45 +159,38 @@ def with_paths(manifest: Manifest, paths: Mapping[str, str]) -> Manifest:
     def moved(files: list[DataFile]) -> list[DataFile]:
         return [msgspec.structs.replace(file, path=paths.get(file.path, file.path)) for file in files]
 
-    fragments = [
-        msgspec.structs.replace(one, groups=moved(one.groups), keys=None if one.keys is None else moved([one.keys])[0])
-        for one in manifest.fragments
-    ]
+    fragments = manifest.fragments.with_paths(paths)
     return msgspec.structs.replace(
         manifest, fragments=fragments, deleted=moved(manifest.deleted), overlays=moved(manifest.overlays)
     )
-
-
-def content_path(batches: Iterable[str], foot: str) -> str:
-    """Return the path that stands for the content of a data file, from the checksums of its batches and its foot."""
-    return f"data/{xxhash.xxh3_128_hexdigest(''.join([*batches, foot]).encode())}.arrow"
-
-
-def new_data_path(batches: Iterable[str], foot: str, number: str | None = None) -> str:
-    """Return the path of a new data file: that of its content, with a random number, or one given for a new folder.
-
-    No two files ever have the same path, even if their content is equal. So a file that no version names is never
-    named again, and `clean` can remove it at any time after it has looked at the versions.
-    """
-    return f"{content_path(batches, foot).removesuffix('.arrow')}-{number or _random_number()}.arrow"
-
-
-def without_numbers(encoded: bytes) -> bytes:
-    """Return JSON with the paths of data files that stand for their content, so that equal content is equal JSON."""
-    return _NUMBER.sub(rb"\1\2", encoded)
-
-
-def _random_number() -> str:
-    return secrets.token_hex(8)
 
 
 def publish(place: Place, version: int, manifest: Manifest, commit: str | None = None) -> bool:
     """Publish a version, with a random number or with `commit`; return False if the number of the version is used."""
     _check(manifest)  # otherwise readers would raise the error
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    plain = msgspec.json.encode(msgspec.structs.replace(manifest, made=made, commit=commit or _random_number()))
+    named = {"made": made, "commit": commit or random_number(), "shardex": _format_of(manifest)}
+    plain = encode_manifest(msgspec.structs.replace(manifest, **named))
     sealed = _Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))
     return claim_number(place, version, sealed.xxh3, msgspec.json.encode(sealed) + b"\n")
+
+
+def _format_of(manifest: Manifest) -> int:
+    """Return the version of the format that a manifest needs."""
+    fragments = manifest.fragments
+    files = [*manifest.deleted, *manifest.overlays, *(file for one in fragments.inline for file in _files(one))]
+    return 2 if fragments.runs or any(file.version == 2 for file in files) else 1
+
+
+def _files(fragment: Fragment) -> list[DataFile]:
+    return fragment.groups if fragment.keys is None else [*fragment.groups, fragment.keys]
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return a manifest as JSON, without its checksum."""
+    values = {name: getattr(manifest, name) for name in Manifest.__struct_fields__}
+    values["fragments"] = manifest.fragments.inline
+    return msgspec.json.encode(_Stored(**values, runs=manifest.fragments.runs or msgspec.UNSET))
 
 
 def read_manifest(source: Source, version: int) -> Manifest:
@@ -219,7 +210,7 @@ def read_manifest(source: Source, version: int) -> Manifest:
         what = f"version {version} was removed by `clean`; the current one is {latest_version(source)}"
         raise VersionExpired(errno.ENOENT, what, where)
     try:
-        manifest = _decode(data)
+        manifest = _decode(data, source)
         _check(manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"{where}: expected a manifest, got something else: {error}") from None
@@ -237,32 +228,48 @@ def is_intact(source: Source, version: int) -> bool:
     return xxhash.xxh3_64_hexdigest(sealed.manifest) == sealed.xxh3
 
 
-def _decode(data: bytes) -> Manifest:
+def _decode(data: bytes, source: Source) -> Manifest:
     sealed = msgspec.json.decode(data, type=_Sealed)
     if xxhash.xxh3_64_hexdigest(sealed.manifest) != sealed.xxh3:
         raise ChecksumError("expected the manifest as it was written, got other bytes")
-    if (number := msgspec.json.decode(sealed.manifest, type=_Numbered).shardex) != FORMAT:
-        raise FormatError(f"expected a manifest of format {FORMAT}, got {number}; use a newer shardex")
-    return msgspec.json.decode(sealed.manifest, type=Manifest)
+    if (number := msgspec.json.decode(sealed.manifest, type=_Numbered).shardex) not in range(1, FORMAT + 1):
+        raise FormatError(f"expected a manifest of format 1 to {FORMAT}, got {number}; use a newer shardex")
+    stored = msgspec.json.decode(sealed.manifest, type=_Stored)
+    values = {name: getattr(stored, name) for name in Manifest.__struct_fields__}
+    values["fragments"] = FragmentList.stored(
+        stored.fragments, stored.runs or (), partial(read_number_columns, source), stored.ids
+    )
+    return Manifest(**values)
 
 
 def _check(manifest: Manifest) -> None:
     """Raise an error for contradictions in a manifest, even if its checksum is right."""
-    features = manifest.features
-    for fragment in manifest.fragments:
+    features, fragments = manifest.features, manifest.fragments
+    for fragment in fragments.inline:
         for file in fragment.groups:
             _check_file(file, fragment.rows)
-        _check_fields(fragment, features)
         if fragment.first + fragment.rows > manifest.ids:
             raise FormatError(
                 f"expected ids below {manifest.ids}, got a fragment of {fragment.rows} from {fragment.first}"
             )
-    for file in [*manifest.deleted, *manifest.overlays, *(f.keys for f in manifest.fragments if f.keys)]:
+    for segment in fragments.segments:
+        adopted = segment.adopted.fields if segment.adopted is not None else {}
+        names = [name for fields in (adopted, *segment.groups) for name in fields]
+        _check_fields(names, features, segment.total)
+    keys = [one.keys for one in fragments.inline if one.keys is not None]
+    for file in [*manifest.deleted, *manifest.overlays, *keys]:
         _check_file(file, file.rows)
+    for run in fragments.runs:
+        _check_file(run.file, run.fragments)
+        ends = [place for one in run.tables for place in (one.begin, one.end)]
+        if ends != sorted(ends) or not all(0 <= place <= run.fragments for place in ends) or (ends and not run.keys):
+            raise FormatError(f"expected key tables of fragments, in order, got {run.tables}")
+        for one in run.tables:
+            _check_file(one.file, one.file.rows)
     for overlay in manifest.overlays:
         if not overlay.fields.keys() <= set(features):
             raise FormatError(f"expected newer values of the fields {', '.join(features)}, got {list(overlay.fields)}")
-    most = sum(fragment.rows for fragment in manifest.fragments)
+    most = fragments.total
     least = most - sum(file.rows for file in manifest.deleted)
     if not least <= manifest.rows <= most:
         raise FormatError(
@@ -270,11 +277,11 @@ def _check(manifest: Manifest) -> None:
         )
 
 
-def _check_fields(fragment: Fragment, features: Features) -> None:
-    if len(set(found := fragment.fields)) != len(found) or not set(found) <= set(features):
+def _check_fields(found: list[str], features: Features, rows: int) -> None:
+    if len(set(found)) != len(found) or not set(found) <= set(features):
         raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got {', '.join(found)}")
     for name, feature in features.items():
-        if name not in found and not isinstance(feature, Optional) and fragment.rows:
+        if name not in found and not isinstance(feature, Optional) and rows:
             raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got none for {name}")
 
 
@@ -285,7 +292,9 @@ def _check_file(file: DataFile, rows: int) -> None:
         if batch.begin != at or batch.end <= at or batch.rows < 1:
             raise FormatError(f"expected batches with rows, one after another, in {file.path}, got {batch}")
         at = batch.end
-    if not 0 < at <= file.size:
-        raise FormatError(f"expected batches inside the {file.size} bytes of {file.path}, got {at} bytes of them")
+    if not 0 < file.end <= file.size:
+        raise FormatError(f"expected batches inside the {file.size} bytes of {file.path}, got {file.end} bytes of them")
+    if not 0 < file.count <= file.rows:
+        raise FormatError(f"expected batches with rows in {file.path}, got {file.count} with {file.rows} rows")
     if file.rows != rows:
         raise FormatError(f"expected {rows} rows in {file.path}, got {file.rows}")

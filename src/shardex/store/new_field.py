@@ -40,7 +40,7 @@ from shardex.schema import (
 )
 from shardex.sources import Place
 from shardex.store.data_files import BATCH_BYTES, ShardWriter
-from shardex.store.manifest import Fragment
+from shardex.store.fragments import Fragment
 
 _ROWS_AT_ONCE = 1 << 12
 _NUMBERS = "biufcmM"

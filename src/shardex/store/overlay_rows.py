@@ -68,11 +68,16 @@ class EditedRows(ShardRows):
             name: tuple(overlay for overlay, fields in reversed(overlays) if name in fields) for name in base.features
         }
         """The overlays of each field, the newest first."""
-        self.features, self.fingerprint = base.features, base.fingerprint
+        self.features = base.features
         self._names = list(base.features)
 
     def __len__(self) -> int:
         return len(self.live)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Fingerprint of the version."""
+        return self._base.fingerprint
 
     def shard_names(self) -> list[str]:
         """Return the names of the files, for error messages."""

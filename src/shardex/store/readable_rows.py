@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset import Dataset, ListRows, ReadSize
+from shardex.dataset import Dataset, ListRows, ReadSize, byte_size
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.files import Files, What, find
@@ -27,7 +27,7 @@ from shardex.formats import format_named, recognise
 from shardex.kernel import Columns, Integers
 from shardex.progress import Bar
 from shardex.sources import LocalSource
-from shardex.store.data_file_reader import read_pieces
+from shardex.store.data_file_damage import read_pieces
 
 Read = Callable[[Integers], Columns]
 
@@ -53,7 +53,7 @@ def read_readable(read: Read, rows: Integers | range) -> Iterator[Columns | Unre
         found = list(_halve(read, some))
         if good := [one for one in found if isinstance(one, Columns)]:
             yield (columns := Columns.concat(good))
-            size.measure(columns)
+            size.measure(len(columns), byte_size(columns))
         yield from (one for one in found if isinstance(one, UnreadableRows))
         at += len(some)
 

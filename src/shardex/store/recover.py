@@ -1,31 +1,35 @@
 """`recover`: copies every readable sample of a damaged dataset into a new dataset.
 
 For a native dataset it uses the newest readable manifest, with a tolerant `VersionReader`. Without any manifest it uses
-the data files whose content matches their name. Datasets of other formats are read sample by sample
-(`readable_rows`). The damaged dataset is not changed.
+the data files that match their name, which stands for their checksums. Datasets of other formats are read sample by
+sample (`readable_rows`). The damaged dataset is not changed.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import arrow_type, features_of_arrow, open_ipc_file, to_table
+from shardex.arrow import arrow_type, features_of_arrow, to_table
 from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError, VersionExpired
-from shardex.files import Files, What, check_mode
-from shardex.formats import open_files
+from shardex.files import What, check_mode
 from shardex.kernel import MISSING, Columns, Integers, Masked
 from shardex.schema import JSON, Feature, Features, Json, Optional, copied_metadata, infer_or_json
 from shardex.sources import Place, place_of
-from shardex.store.data_file_reader import examine_files, matches_its_name
-from shardex.store.inventory import Use, data_files, native_place, uses_of
-from shardex.store.manifest import DataFile, Manifest, read_manifest
+from shardex.store.commit import with_ids
+from shardex.store.data_file_damage import file_by_name
+from shardex.store.data_file_reader import examine_files
+from shardex.store.fragment_list import FragmentList
+from shardex.store.fragments import DataFile, Fragment, Use
+from shardex.store.inventory import data_files, native_place, uses_of
+from shardex.store.manifest import Manifest, read_manifest
 from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges, with_bar
 from shardex.store.version_numbers import manifest_path, versions_in
 from shardex.store.version_reader import VersionReader
@@ -75,7 +79,7 @@ def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None
     place = native_place(path)
     if place is None:
         return _recover_foreign(path, out, options)
-    notes = []
+    notes, unlisted = list[str](), list[Lost]()
     for number in reversed(versions_in(place)):
         try:
             manifest = read_manifest(place, number)
@@ -85,8 +89,18 @@ def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None
             where = f"{place.url}/{manifest_path(number)}: "
             notes.append(f"version {number} is lost: {str(error).removeprefix(where)}")
             continue
-        return _recover_version(place, number, manifest, bool(options.get("trust_paths")), out, notes)
-    return _recover_unnamed(place, out, notes)
+        try:
+            manifest.fragments.load()
+        except ShardexError as error:
+            notes.append(f"version {number} is lost, because a list of its files is: {error}")
+            if not unlisted:
+                why = f"expected the {manifest.rows} samples of version {number}, got an older version: {error}"
+                unlisted = [Lost(manifest_path(number), None, why)]
+            continue
+        found = _recover_version(place, number, manifest, bool(options.get("trust_paths")), out, notes)
+        return replace(found, lost=[*unlisted, *found.lost])
+    found = _recover_unnamed(place, out, notes)
+    return replace(found, lost=[*unlisted, *found.lost])
 
 
 def _recover_version(
@@ -115,7 +129,7 @@ class _DamagedVersion:
     """One version whose files were all examined: which samples can be read, and which are lost."""
 
     def __init__(self, place: Place, manifest: Manifest, trust_paths: bool, progress: bool | None) -> None:
-        self._uses = [use for use in uses_of(manifest) if use.kind != "keys"]
+        self._uses = [use for use in uses_of(manifest) if use.kind not in ("keys", "fragments")]
         self._files = examine_files(place, self._uses, "examine", progress)
         reader = VersionReader(place, manifest, trust_paths=trust_paths, examined=self._files)
         self.rows = reader.rows(manifest.features)
@@ -126,14 +140,17 @@ class _DamagedVersion:
         """True if a list of deleted rows is damaged, so that deleted samples are back."""
 
     def _damaged_batches(self, file: DataFile) -> list[int]:
-        return sorted({*range(len(file.batches))}.difference(self._files[file.path].readable))
+        return sorted({*range(file.count)}.difference(self._files[file.path].readable))
 
     @property
     def notes(self) -> list[str]:
         """Differences from the damaged dataset in samples that can be read."""
         found = []
         for use in self._uses:
-            count = sum(use.file.batches[number].rows for number in self._damaged_batches(use.file))
+            reader = self._files[use.file.path]
+            if unchecked := sum(reader.batch_rows[number] for number in reader.unchecked):
+                found.append(f"{unchecked} rows of {use.file.path} are not checked: the checksums in its foot are lost")
+            count = sum(reader.batch_rows[number] for number in self._damaged_batches(use.file))
             if count and use.kind == "deleted":
                 found.append(f"{count} deleted samples are back: {use.file.path} is damaged")
             elif count and use.kind == "newer values":
@@ -148,8 +165,9 @@ class _DamagedVersion:
         found = []
         for use in self._uses:
             for number in self._damaged_batches(use.file) if use.kind == "values" else ():
-                begin = use.start + sum(batch.rows for batch in use.file.batches[:number])
-                physical = np.arange(begin, begin + use.file.batches[number].rows)
+                counts = self._files[use.file.path].batch_rows
+                begin = use.start + sum(counts[:number])
+                physical = np.arange(begin, begin + counts[number])
                 rows = self._live.rows(physical[self._live.is_live(physical) & self._needs(physical, use)])
                 damages = self._files[use.file.path].damages or ()
                 why = next(one.what for one in (*(one for one in damages if one.batch == number), *damages))
@@ -170,37 +188,37 @@ class _DamagedVersion:
 
 
 def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
-    """Save the samples of all files whose content matches their name and whose fields are those of most samples."""
+    """Save the samples of all files that match their name and whose fields are those of most samples."""
     lost: list[Lost] = []
-    kinds: dict[Features, dict[str, int]] = {}
+    kinds: dict[Features, list[DataFile]] = {}
     for path in sorted(data_files(place), key=lambda path: (place.stat(path).modified, path)):
-        if not matches_its_name(place, path):
+        if (found := file_by_name(place, path)) is None:
             lost.append(Lost(path, None, "expected content that matches the checksum in its name, got other bytes"))
-        elif (found := _samples_in(place, path)) is not None:
-            kinds.setdefault(found[0], {})[path] = found[1]
+        elif (features := _features_of_samples(found[1])) is not None:
+            kinds.setdefault(features, []).append(found[0])
     if not kinds:
         raise FormatError(f"{place.url}: expected a manifest, or an intact data file, got neither")
-    most = max(kinds, key=lambda features: (sum(kinds[features].values()), len(features)))
+    most = max(kinds, key=lambda features: (sum(file.rows for file in kinds[features]), len(features)))
     for features, files in kinds.items():
         why = f"expected the fields {', '.join(most)}, which most samples have, got {', '.join(features)}"
-        lost += [Lost(path, None, why) for path in files if features != most]
-    rows = open_files(Files(place, tuple(kinds[most]), place.url), None)
-    saved, bad = out.save(rows.read, np.arange(len(rows)), most)
-    lost += [Lost(rows.shards(np.array([some.start]))[0], None, why) for some, why in bad]
-    notes.append(
-        "no manifest is left: the samples are in the order in which their files were written, and it is not known "
-        "which of them were deleted or changed, or are duplicates"
-    )
-    return Recovered(out.path, saved, lost, notes)
+        lost += [Lost(file.path, None, why) for file in files if features != most]
+    fragments, ids = with_ids(FragmentList(), [Fragment(file.rows, [file]) for file in kinds[most]], 0)
+    made = _recover_version(place, 0, Manifest(ids, most.to_json(), fragments, ids=ids), False, out, notes)
+    lost += [Lost(one.file, None, one.why) for one in made.lost]
+    notes = [
+        *made.notes,
+        "no manifest can be used: the samples are in the order in which their files were written, and it is not known "
+        "which of them were deleted or changed, or are duplicates",
+    ]
+    return Recovered(out.path, made.samples, lost, notes)
 
 
-def _samples_in(place: Place, path: str) -> tuple[Features, int] | None:
-    """Return the features and the number of rows of an intact file; None if it holds ids, keys or newer values."""
-    reader = open_ipc_file(place.load(path), path)
-    stored = (reader.schema.metadata or {}).get(b"shardex")
-    if stored is None or list(features := features_of_arrow(reader.schema)) != list(JSON.decode(stored)):
+def _features_of_samples(schema: pa.Schema) -> Features | None:
+    """Return the features of a file; None if it holds ids, keys or newer values."""
+    stored = (schema.metadata or {}).get(b"shardex")
+    if stored is None or list(features := features_of_arrow(schema)) != list(JSON.decode(stored)):
         return None
-    return features, sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
+    return features
 
 
 # -- other formats ------------------------------------------------------------------------------------------------

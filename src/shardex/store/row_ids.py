@@ -22,9 +22,9 @@ class RowIds:
     ([10, 11, 12, 0, 1], [4, 2, -1])
     """
 
-    def __init__(self, firsts: Sequence[int], lengths: Sequence[int]) -> None:
+    def __init__(self, firsts: Sequence[int] | Integers, lengths: Sequence[int] | Integers) -> None:
         self._firsts = np.array(firsts, np.int64)
-        self._starts: Integers = np.cumsum([0, *lengths], dtype=np.int64)
+        self._starts: Integers = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         self._sorted = np.argsort(self._firsts, kind="stable")
 
     def __len__(self) -> int:

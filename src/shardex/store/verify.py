@@ -8,10 +8,10 @@ what can be read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import pairwise
 from typing import Any, TypedDict
 
 import msgspec
@@ -24,10 +24,13 @@ from shardex.formats import TableRows
 from shardex.jobs import Part, cut_rows, run_parts
 from shardex.kernel import Integers
 from shardex.sources import Place
-from shardex.store.data_file_reader import Damage, DataFileReader, examine_files, read_ids, read_numbers
-from shardex.store.inventory import Use, native_place, uses_of
-from shardex.store.keys import encode_keys, hash_keys
-from shardex.store.manifest import DataFile, Fragment, Manifest, read_manifest
+from shardex.store.data_file_damage import Damage
+from shardex.store.data_file_reader import DataFileReader, examine_files, read_ids, read_numbers
+from shardex.store.fragment_segments import RunSegment
+from shardex.store.fragments import DataFile, Fragment, Use
+from shardex.store.inventory import native_place, uses_of
+from shardex.store.keys import KeyTable, encode_keys, hash_keys, merge_tables
+from shardex.store.manifest import Manifest, named_paths, read_manifest
 from shardex.store.readable_rows import Read, UnreadableRows, open_readable_files, read_readable, unreadable_ranges
 from shardex.store.row_ids import LiveRows
 from shardex.store.version_numbers import is_version_name, manifest_path, versions_in
@@ -97,17 +100,20 @@ class _Where(TypedDict, total=False):
 def leftovers(path: str | os.PathLike[str]) -> list[str]:
     """Return the files in a native dataset that no version uses, such as those of a writer that died or still writes.
 
-    `clean` removes those that shardex wrote. Files that only a damaged manifest lists are included.
+    `clean` removes those that shardex wrote. Files that only a damaged manifest lists are included. If a list of the
+    files of a version is damaged, no data file is included: it is not known which ones the version uses.
     """
     place = native_place(path)
     if place is None:
         raise FormatError(f"{os.fspath(path)}: expected a native dataset, got something else")
-    named = set()
+    manifests = list[Manifest]()
     for number in versions_in(place):
-        try:
-            named |= {use.file.path for use in uses_of(read_manifest(place, number))}
-        except ShardexError:
-            continue
+        with suppress(ShardexError):
+            manifests.append(read_manifest(place, number))
+    try:
+        named = named_paths(manifests)
+    except ShardexError:
+        named = set(place.paths("data/"))
     return [name for name in place.paths() if name not in named and not is_version_name(name)]
 
 
@@ -143,6 +149,7 @@ def _unreadable_in(read: Read, part: Part) -> list[UnreadableRows]:
 
 _CONSEQUENCE = {
     "values": "",
+    "fragments": "",
     "keys": "; samples cannot be found by their keys",
     "deleted": "; it is not known which samples are deleted",
     "newer values": "; it is not known which samples have newer values",
@@ -180,7 +187,29 @@ class _Inspection:
                 self._report(path, what, versions=(number,))
             except ShardexError as error:
                 self._report(path, str(error).removeprefix(f"{self._place.url}/{path}: "), versions=(number,))
-        return found
+        return self._with_readable_runs(found)
+
+    def _with_readable_runs(self, manifests: dict[int, Manifest]) -> dict[int, Manifest]:
+        """Return the versions whose lists of fragments can be read, and report the others; each list is read once."""
+        read: dict[str, RunSegment] = {}
+        damaged: dict[str, tuple[str, list[int]]] = {}
+        for number, manifest in manifests.items():
+            for segment in manifest.fragments.run_segments:
+                path = segment.run.file.path
+                if path in damaged:
+                    damaged[path][1].append(number)
+                    continue
+                try:
+                    segment.load(read.get(path))
+                    read[path] = segment
+                except ShardexError as error:
+                    text = str(getattr(error, "strerror", None) or error).removeprefix(f"{self._place.url}/{path}: ")
+                    damaged[path] = text, [number]
+        for path, (text, numbers) in damaged.items():
+            what = f"{text}; it is not known which files hold the samples of these versions"
+            self._report(path, what, versions=tuple(numbers))
+        lost = {number for _, numbers in damaged.values() for number in numbers}
+        return {number: manifest for number, manifest in manifests.items() if number not in lost}
 
     def run(self) -> list[Problem]:
         """Return all problems."""
@@ -229,8 +258,9 @@ class _Inspection:
             return range(self._newest.rows)
         begin, end = use.start, use.start + self._newest.fragments[use.fragment].rows
         if batch is not None and use.kind == "values":
-            begin += sum(one.rows for one in use.file.batches[:batch])
-            end = begin + use.file.batches[batch].rows
+            rows = self._examined[use.file.path].batch_rows
+            begin += sum(rows[:batch])
+            end = begin + rows[batch]
         return self._range(begin, end)
 
     def _range(self, begin: int, end: int) -> range | None:
@@ -259,9 +289,10 @@ class _Inspection:
     def _check_ids(self, number: int, manifest: Manifest) -> None:
         """Check that no id is used twice, that the ids in files exist, and the number of samples."""
         path, versions = manifest_path(number), (number,)
-        for before, after in pairwise(sorted(manifest.fragments, key=lambda one: one.first)):
-            if after.first < before.first + before.rows:
-                self._report(path, f"expected every id once, got {after.first} in two fragments", versions=versions)
+        order = np.argsort(manifest.fragments.firsts, kind="stable")
+        firsts, rows = manifest.fragments.firsts[order], manifest.fragments.rows[order]
+        for first in firsts[1:][firsts[1:] < firsts[:-1] + rows[:-1]].tolist():
+            self._report(path, f"expected every id once, got {first} in two fragments", versions=versions)
         for file in (*manifest.deleted, *manifest.overlays):
             if file.path not in self._damaged and (most := int(self._ids(file).max())) >= manifest.ids:
                 what = f"expected ids below {manifest.ids}, got {most} in {file.path}"
@@ -277,16 +308,39 @@ class _Inspection:
             return
         reader = VersionReader(self._place, manifest, trust_paths=self._trust_paths)
         rows = reader.base_rows(manifest.features.select([manifest.key]))
-        hashes, physical, start = [], [], 0
-        for fragment in manifest.fragments:
+        hashes, physical, checked, start = [], [], [], 0
+        for number, fragment in enumerate(manifest.fragments):
             files = fragment.groups if fragment.keys is None else [*fragment.groups, fragment.keys]
             if self._damaged.isdisjoint(file.path for file in files):
                 hash, row = self._check_key_table(manifest, fragment, rows, start)
                 hashes.append(hash)
                 physical.append(row.astype(np.int64) + start)
+                checked.append(number)
             start += fragment.rows
+        self._check_merged_tables(manifest, dict(zip(checked, zip(hashes, physical, strict=True), strict=True)))
         if hashes and self._live is not None:
             self._check_unique(manifest.key, np.concatenate(hashes), np.concatenate(physical), rows, self._live)
+
+    def _check_merged_tables(
+        self, manifest: Manifest, known: Mapping[int, tuple[NDArray[np.uint64], Integers]]
+    ) -> None:
+        """Report key tables of several fragments that have other hashes or rows than the fragments."""
+        first = 0
+        for segment in manifest.fragments.segments:
+            for one in segment.run.tables if isinstance(segment, RunSegment) else ():
+                numbers = range(first + one.begin, first + one.end)
+                if one.file.path in self._damaged or not all(number in known for number in numbers):
+                    continue
+                begin = int(manifest.fragments.rows[: numbers[0]].sum())
+                parts = [known[number] for number in numbers]
+                tables = [KeyTable(hash, (rows - begin).astype(np.uint64)) for hash, rows in parts]
+                found = [read_numbers(self._place, one.file, name) for name in ("hash", "row")]
+                if not np.array_equal(merge_tables(tables, [0] * len(tables)), found):
+                    samples = self._range(begin, begin + sum(map(len, tables)))
+                    key = manifest.key or ""
+                    what = f"expected the hashes of the keys in {key} of {len(tables)} fragments, got others"
+                    self._report(one.file.path, what, samples, fields=(key,))
+            first += len(segment)
 
     def _check_key_table(
         self, manifest: Manifest, fragment: Fragment, rows: TableRows, start: int

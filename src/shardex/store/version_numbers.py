@@ -28,11 +28,12 @@ from shardex.errors import (
     CommitConflict,
     NotFoundError,
     RemoteChangedError,
+    ShardexError,
     SourceError,
     StorageFullError,
     TruncatedShardError,
 )
-from shardex.files import STORE_FOLDER
+from shardex.files import LATEST_EVERY, LATEST_VERSION, STORE_FOLDER, newest_manifests
 from shardex.sources import ByteRange, Place, Source, place_of
 
 BLOCK = 1000
@@ -64,17 +65,17 @@ def manifest_path(version: int) -> str:
 
 
 def is_version_name(path: str) -> bool:
-    """Return True for the names that keep version numbers used: manifests, tombstones and closed blocks.
+    """Return True for the names that belong to version numbers: manifests, tombstones, closed blocks, the latest one.
 
     >>> is_version_name("_shardex/00000999.closed"), is_version_name("_shardex/x.json")
     (True, False)
     """
-    return _NAME.fullmatch(path) is not None
+    return path == LATEST_VERSION or _NAME.fullmatch(path) is not None
 
 
 def latest_version(source: Source) -> int:
     """Return the number of the current version of a dataset, 0 if there is none."""
-    return latest_of(source.paths(STORE_FOLDER + "/"))
+    return latest_of(newest_manifests(source))
 
 
 def latest_of(paths: Iterable[str]) -> int:
@@ -93,7 +94,7 @@ def at_latest(source: Source, read: Callable[[int], Result], version: int | None
         try:
             return read(version)
         except NotFoundError:
-            before, version = version, latest_version(source)
+            before, version = version, latest_of(source.paths(STORE_FOLDER + "/"))
             if version == before:
                 raise
 
@@ -125,6 +126,9 @@ def claim_number(place: Place, version: int, checksum: str, manifest: bytes) -> 
         owner = _owner(place, version)
         return owner is not None and owner.checksum == checksum  # the answer to an earlier attempt was lost
     if not is_closed(place, version):
+        if not place.is_remote and version % LATEST_EVERY == 0:
+            with suppress(ShardexError):  # the version is published; without the file, readers list the folder
+                place.put(LATEST_VERSION, b"%d\n" % version)
         return True
     owner = _owner(place, version)
     if owner is None:

@@ -11,25 +11,25 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, overload
 
-import msgspec
 import numpy as np
 import pyarrow as pa
-import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import MappedTable, arrow_schema
+from shardex.arrow import CheckedTable, FileSizes, MappedTable, arrow_schema
 from shardex.errors import PathError, StaleIndexError
 from shardex.files import display_name
 from shardex.formats import ShardRows, TableRows, open_rows
-from shardex.kernel import Columns, Integers, Ranges
+from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows, Table
 from shardex.schema import Features, Text, check_fields
 from shardex.sources import Source
 from shardex.store.data_file_reader import DataFileReader
-from shardex.store.inventory import number_column
-from shardex.store.manifest import Batch, DataFile, Foreign, Fragment, Manifest, without_numbers
+from shardex.store.fragment_list import FieldFiles, FragmentList
+from shardex.store.fragment_segments import InlineSegment
+from shardex.store.fragments import DataFile, Foreign, Fragment, number_column
+from shardex.store.manifest import Manifest, fingerprint_of
 from shardex.store.overlay_rows import EditedRows, OverlayTable
 from shardex.store.row_ids import LiveRows, RowIds
 
@@ -60,31 +60,18 @@ class VersionReader:
     def base_rows(self, features: Features) -> TableRows:
         """Return some fields of all physical rows as they were first written, deleted rows included."""
         manifest, source = self.manifest, self.source
-        groups: dict[tuple[int, ...], list[str]] = {}
-        foreign = next((one.adopted for one in manifest.fragments if one.adopted is not None), None)
-        for name in features:
-            if foreign is None or name not in foreign.fields:
-                numbers = tuple(_group_of(one, name) for one in manifest.fragments)
-                groups.setdefault(numbers, []).append(name)
-        tables: list[Table] = []
+        foreign, tables = manifest.fragments.adopted, list[Table]()
         if foreign is not None:
             self._check_trust(foreign)
             tables.append(_ForeignTable(foreign, features, manifest.fragments[0].rows))
-        for numbers, names in groups.items():
-            schema = arrow_schema(
-                manifest.features.select(names)
-            )  # the stored features; `features` may come from the user
-            fields = {name: schema.field(name) for name in names}
-            readers = [
-                (_NullBatch(source, one.rows, schema), {})
-                if number < 0
-                else (self._reader(one.groups[number], fields), one.groups[number].fields)
-                for one, number in zip(manifest.fragments, numbers, strict=True)
-            ]
-            tables.append(self._table(readers, features.select(names), schema))
-        content = [manifest.schema, manifest.fragments, manifest.deleted, manifest.overlays]
-        digest = xxhash.xxh3_64_hexdigest(without_numbers(msgspec.json.encode(content)))
-        rows = TableRows(tables, [one.rows for one in manifest.fragments], features, digest, _shards(source, manifest))
+        manifest.fragments.load(source.for_each)
+        own = [name for name in features if foreign is None or name not in foreign.fields]
+        for files, names in manifest.fragments.files_of(own):
+            # The stored features; `features` may come from the user.
+            schema = arrow_schema(manifest.features.select(names))
+            tables.append(self._table(files, manifest.fragments.rows, features.select(names), schema))
+        shards, digest = _ShardNames(source, manifest.fragments), partial(fingerprint_of, manifest)
+        rows = TableRows(tables, manifest.fragments.rows, features, digest, shards)
         rows.in_python = foreign is not None
         return rows
 
@@ -104,9 +91,9 @@ class VersionReader:
         for file in self.manifest.overlays:
             names = [name for name in file.fields if name in features]
             schema = arrow_schema(self.manifest.features.select(names))
-            reader = self._reader(file, {name: schema.field(name) for name in names})
-            if reader.readable:
-                table = self._table([(reader, file.fields)], features.select(names), schema, only_readable=True)
+            if self._examined is None or self._examined[file.path].readable:
+                files = FieldFiles([InlineSegment.of_file(file)], [0])
+                table = self._table(files, np.array([file.rows]), features.select(names), schema, only_readable=True)
                 found.append((OverlayTable(table, partial(self._physical_rows, file)), names))
         return found
 
@@ -118,28 +105,27 @@ class VersionReader:
             reader = DataFileReader(self.source, file, [number_column("row")])
         return self._row_ids.physical_rows(reader.numbers("row").astype(np.int64))
 
-    def _reader(self, file: DataFile, fields: Mapping[str, pa.Field]) -> DataFileReader:
-        if self._examined is not None:
-            return self._examined[file.path]
-        columns = [
-            field if (column := file.fields[name]) == name else field.with_name(column)
-            for name, field in fields.items()
-        ]
-        return DataFileReader(self.source, file, columns)
-
     def _table(
         self,
-        readers: Sequence[tuple[DataFileReader, Mapping[str, str]]],
+        files: FieldFiles,
+        rows: Integers,
         features: Features,
         schema: pa.Schema,
         only_readable: bool = False,
     ) -> MappedTable:
-        batches = _Batches(self.source, readers, schema, only_readable)
+        """Return a table of files; None stands for rows that have no values for these fields."""
         if self._examined is not None:  # one batch at a time: planned downloads would include damaged files
+            batches = _IntactBatches(files, rows, self._examined, schema, only_readable)
             return MappedTable(features, schema, batches.rows, batches.load, batches.name)
-        extents, remote = batches.extents, self.source.is_remote
-        table = MappedTable(features, schema, batches.rows, batches.load, batches.name, extents, remote)
-        batches.close_batches = weakref.WeakMethod(table.close_batches)
+        opener = _Opener(self.source, files, [schema.field(name) for name in features])
+        known = FileSizes(
+            rows,
+            files.column(lambda one: one.counts, 1),
+            files.column(lambda one: one.ends, 0),
+            files.column(lambda one: one.sizes, 0),
+        )
+        table = CheckedTable(features, schema, known, opener.open, opener.mapped, self.source.is_remote)
+        opener.close_file = weakref.WeakMethod(table.close_file)
         return table
 
     def _check_trust(self, foreign: Foreign) -> None:
@@ -151,89 +137,113 @@ class VersionReader:
             )
 
 
-def _group_of(fragment: Fragment, name: str) -> int:
-    """Return the number of the file that holds a field; -1 if there is none."""
-    return next((number for number, file in enumerate(fragment.groups) if name in file.fields), -1)
+class _ShardNames(Sequence[str]):
+    """Names of all files of a version; first, for each fragment, the file that holds its first fields."""
+
+    def __init__(self, source: Source, fragments: FragmentList) -> None:
+        self._url = source.url
+        self._fragments = fragments
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @overload
+    def __getitem__(self, where: int) -> str: ...
+    @overload
+    def __getitem__(self, where: slice) -> list[str]: ...
+    def __getitem__(self, where: int | slice) -> str | list[str]:
+        if isinstance(where, slice) or not 0 <= where < len(self._fragments):
+            return self._all[where]
+        return next(iter(self._names(self._fragments[where])), "")
+
+    def _names(self, fragment: Fragment) -> list[str]:
+        names = [] if fragment.adopted is None else [display_name(fragment.adopted.what)]
+        return names + [f"{self._url}/{file.path}" for file in fragment.groups]
+
+    @cached_property
+    def _all(self) -> list[str]:
+        every = [self._names(fragment) for fragment in self._fragments]
+        return [names[0] if names else "" for names in every] + [name for names in every for name in names[1:]]
 
 
-def _shards(source: Source, manifest: Manifest) -> list[str]:
-    """Return the names of all files; first, for each fragment, the file that holds its first fields."""
-    first, others = list[str](), list[str]()
-    for one in manifest.fragments:
-        names = [] if one.adopted is None else [display_name(one.adopted.what)]
-        names += [f"{source.url}/{file.path}" for file in one.groups]
-        first.append(names[0] if names else "")
-        others += names[1:]
-    return first + others
+class _Opener:
+    """Opens data files for a table, each when one of its rows is first read."""
+
+    def __init__(self, source: Source, files: FieldFiles, fields: Sequence[pa.Field]) -> None:
+        self._source, self._files, self._fields = source, files, fields
+        self._readers: dict[int, DataFileReader] = {}
+        paths = list(files.paths) if source.is_remote else files.paths
+        self.mapped = source.buffer_table(paths, self._data, self._close_file)
+        self.close_file: weakref.WeakMethod[Callable[[int], None]] | None = None
+        """Closes a file in the table that reads from this object."""
+
+    def open(self, number: int) -> tuple[DataFileReader, Mapping[str, str]] | None:
+        """Return a file, and the column of each field in it; None if there is none."""
+        reader = self._reader(number)
+        return None if reader is None else (reader, reader.file.fields)
+
+    def _reader(self, number: int) -> DataFileReader | None:
+        if (reader := self._readers.get(number)) is None and (file := self._files[number]) is not None:
+            columns = [
+                field if (column := file.fields[field.name]) == field.name else field.with_name(column)
+                for field in self._fields
+            ]
+            reader = self._readers.setdefault(number, DataFileReader(self._source, file, columns))
+        return reader
+
+    def _data(self, number: int) -> memoryview:
+        reader = self._reader(number)
+        assert reader is not None
+        return reader.data
+
+    def _close_file(self, number: int) -> None:
+        """Drop every view of a file, because the cache evicts it."""
+        if self.close_file is not None and (close := self.close_file()) is not None:
+            close(number)
+        if (reader := self._readers.get(number)) is not None:
+            reader.close()
 
 
-class _NullBatch(DataFileReader):
-    """One batch of nulls, for a fragment that was written before some fields were added."""
+class _IntactBatches:
+    """The intact record batches of files that were examined, as one sequence, with the fields of `schema`.
 
-    data = memoryview(b"")
-
-    def __init__(self, source: Source, rows: int, schema: pa.Schema) -> None:
-        super().__init__(source, DataFile("", 0, {}, [Batch(rows, 0, 0, "")], ""), list(schema))
-
-    def batch(self, number: int) -> pa.RecordBatch:
-        """Return the batch of nulls."""
-        arrays = [pa.nulls(self.file.rows, column.type) for column in self._columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self._columns))
-
-
-class _Batches:
-    """The record batches of several files as one sequence, with the fields of `schema`.
-
-    Each file comes with the column of each field. A reader may serve several fields of equal content, in one column.
+    A reader may serve several fields of equal content, in one column.
     """
 
     def __init__(
         self,
-        source: Source,
-        readers: Sequence[tuple[DataFileReader, Mapping[str, str]]],
+        files: Sequence[DataFile | None],
+        rows: Integers,
+        readers: Mapping[str, DataFileReader],
         schema: pa.Schema,
         only_readable: bool,
     ) -> None:
-        self._files = files = [reader for reader, _ in readers]
-        self._columns = [[fields.get(name, name) for name in schema.names] for _, fields in readers]
-        self._schema = schema
-        self._names = schema.names
-        self._mapped = source.buffer_table([one.file.path for one in files], lambda k: files[k].data, self._close_file)
-        self._places = [
-            (number, batch)
-            for number, one in enumerate(files)
-            for batch in (one.readable if only_readable else range(len(one.file.batches)))
-        ]
-        self.rows = [files[number].file.batches[batch].rows for number, batch in self._places]
-        self.close_batches: weakref.WeakMethod[Callable[[Sequence[int]], None]] | None = None
-        """Closes batches of the table that reads from this object."""
+        self._files, self._readers, self._schema = files, readers, schema
+        self._rows = rows
+        self._places: list[tuple[int, int]] = []
+        self.rows: list[int] = []
+        for number, file in enumerate(files):
+            counts = [int(rows[number])] if file is None else readers[file.path].batch_rows
+            every = range(len(counts)) if file is None or not only_readable else readers[file.path].readable
+            self._places += [(number, batch) for batch in every]
+            self.rows += [counts[batch] for batch in every]
 
     def load(self, number: int) -> pa.RecordBatch:
         """Return a checked batch with columns named as the fields."""
-        file, batch = self._places[number]
-        found, columns = self._files[file].batch(batch), self._columns[file]
-        if columns == self._names == found.schema.names:
+        place, batch = self._places[number]
+        if (file := self._files[place]) is None:
+            arrays = [pa.nulls(self.rows[number], field.type) for field in self._schema]
+            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        found, columns = self._readers[file.path].batch(batch), [file.fields[name] for name in self._schema.names]
+        if columns == self._schema.names == found.schema.names:
             return found
         return pa.RecordBatch.from_arrays([found.column(name) for name in columns], schema=self._schema)
 
     def name(self, number: int) -> str:
         """Return the name of a batch, for error messages."""
-        file, batch = self._places[number]
-        return f"{self._files[file].where}, batch {batch}"
-
-    def extents(self, numbers: Integers) -> Ranges:
-        """Return the byte ranges of whole batches, which the checksums need, and of the foot of each file."""
-        places = [self._places[number] for number in numbers.tolist()]
-        found = [(file, *self._files[file].extent(batch)) for file, batch in places]
-        found += [(file, *self._files[file].foot()) for file in dict.fromkeys(file for file, _ in places)]
-        which, begin, end = np.array(found, np.int64).reshape(-1, 3).T
-        return Ranges(self._mapped, which, begin, end - begin)
-
-    def _close_file(self, number: int) -> None:
-        """Drop every view of a file, because the cache evicts it."""
-        if self.close_batches is not None and (close := self.close_batches()) is not None:
-            close([chunk for chunk, (file, _) in enumerate(self._places) if file == number])
-        self._files[number].close()
+        place, batch = self._places[number]
+        file = self._files[place]
+        return f"{'' if file is None else self._readers[file.path].where}, batch {batch}"
 
 
 _NOT_FROM_MANIFEST = ("cache", "cache_limit", "trusted")

@@ -14,18 +14,13 @@ from functools import partial
 
 import msgspec
 
-from shardex.errors import ArgumentError, CommitConflict, VersionExpired
+from shardex.errors import ArgumentError, CommitConflict, ShardexError, VersionExpired
 from shardex.jobs import discard_outdated
 from shardex.sources import Place
+from shardex.store.commit import with_runs
+from shardex.store.fragments import path_of_copy
 from shardex.store.inventory import existing_place
-from shardex.store.manifest import (
-    Manifest,
-    files_of,
-    new_data_path,
-    publish,
-    read_manifest,
-    with_paths,
-)
+from shardex.store.manifest import Manifest, named_paths, paths_to_copy, publish, read_manifest, with_paths
 from shardex.store.version_numbers import (
     at_latest,
     manifest_path,
@@ -75,13 +70,15 @@ def restore(path: Path, version: int) -> int:
     latest, current = at_latest(place, lambda number: (number, read_manifest(place, number)), latest)
     with closing(WriterHeartbeat(place)) as heartbeat:
         # `clean` may be about to remove the files of the old version, but not new ones.
-        stay = {file.path for file in files_of(current)}
-        files = {file.path: file for file in files_of(old) if file.path not in stay}
-        paths = {path: new_data_path((batch.xxh3 for batch in f.batches), f.foot) for path, f in files.items()}
+        used = set[str]()
+        with suppress(ShardexError):  # if a list of the files of the current version is damaged, all are copied
+            used = named_paths([current])
+        paths = {path: path_of_copy(path) for path in paths_to_copy(old, used)}
         place.for_each(lambda path: place.copy(path, paths[path]), paths)
         again = msgspec.structs.replace(
             with_paths(old, paths), change=f"restore: version {version}", ids=max(current.ids, old.ids)
         )
+        again = with_runs(place, again)
         heartbeat.check(again, current)
         if not publish(place, latest + 1, again):
             raise CommitConflict(
@@ -107,7 +104,7 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     now = _storage_time(place)
     writers_since = oldest_writer_start(place, now, grace)
     kept = _manifests(place, keep)
-    named = {file.path for manifest in kept.values() for file in files_of(manifest)}
+    named = named_paths(kept.values())
 
     def remove_if_old(name: str) -> bool:
         """Remove a file that is old enough and that no live writer has written."""

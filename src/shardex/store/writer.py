@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,11 +23,13 @@ from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.kernel import Columns
 from shardex.schema import Features, other_metadata, plain_metadata
 from shardex.sources import Place, place_of
-from shardex.store.commit import Changes, apply, counted, publish_next
+from shardex.store.commit import Changes, apply, counted, publish_next, with_runs
 from shardex.store.data_files import FragmentWriter
+from shardex.store.fragment_list import FragmentList
+from shardex.store.fragments import Fragment
 from shardex.store.job_parts import is_published, link_parts
 from shardex.store.key_lookup import check_key, refuse_duplicates
-from shardex.store.manifest import Fragment, Manifest, read_manifest
+from shardex.store.manifest import Manifest, read_manifest
 from shardex.store.version_numbers import at_latest, latest_version
 from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat
 
@@ -90,7 +92,9 @@ class ArrowWriter(AllOrNothing):
         if self._mode != "append" or not version:
             check_key(key, self._features, generate_keys)
             ids = self._used_ids(version)
-            return Manifest(0, self._features.to_json(), [], key, generate_keys, ids, metadata=self._metadata)
+            return Manifest(
+                0, self._features.to_json(), FragmentList(), key, generate_keys, ids, metadata=self._metadata
+            )
         manifest = read_manifest(self._place, version)
         if manifest.features != self._features:
             raise SchemaError(f"{self.path}: expected the fields it has ({manifest.features}), got {self._features}")
@@ -118,6 +122,20 @@ class ArrowWriter(AllOrNothing):
         except BaseException:
             self.abort()
             raise
+
+    def extend(self, samples: Iterable[Any], convert: Callable[[Any], Mapping[str, Any]]) -> None:
+        """Add many samples; `convert` makes mappings of those that are no dicts."""
+        self._check_open()
+        iterator = iter(samples)
+        while self._fragments.fill(iterator, convert):
+            self._check_open()  # the iterator may have closed it
+            with self._abort_on_error():
+                self._fragments.flush()
+
+    @property
+    def samples(self) -> int:
+        """Number of samples added."""
+        return self._fragments.samples
 
     def write(self, columns: Columns) -> None:
         """Add many samples, as columns: all of them or, if one does not fit, none."""
@@ -161,6 +179,7 @@ class ArrowWriter(AllOrNothing):
         made = apply(self._place, self._base, self._base, changes)
         if not self.recovers:
             refuse_duplicates(self._place, made, len(changes.appended))
+        made = with_runs(self._place, made)
         self._heartbeat.check(made, self._base)
         return made
 

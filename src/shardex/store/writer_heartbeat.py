@@ -18,7 +18,8 @@ from contextlib import suppress
 from shardex.errors import CommitConflict, ShardexError
 from shardex.files import STORE_FOLDER
 from shardex.sources import Place
-from shardex.store.manifest import DATA_FILE, Manifest, files_of
+from shardex.store.fragments import DATA_FILE
+from shardex.store.manifest import Manifest, named_paths
 
 MARKER: str = rf"{STORE_FOLDER}/[0-9a-f]{{16}}\.live"
 """Regular expression of the paths of heartbeat files."""
@@ -75,7 +76,9 @@ class WriterHeartbeat:
             )
 
     def _missing(self, new_manifest: Manifest, base: Manifest) -> set[str]:
-        new = {file.path for file in files_of(new_manifest)} - {file.path for file in files_of(base)}
+        new = named_paths([new_manifest])
+        with suppress(ShardexError):  # a list of the files of `base` is damaged, and an older version is restored
+            new -= named_paths([base])
         return new.difference(self._place.paths("data/"))
 
     def close(self) -> None:

@@ -1,0 +1,249 @@
+/* Writes buffers to a file in a thread of its own, which never needs the GIL: a thread of Python would wait for it up to
+ * 5 ms after each write, while another one runs Python code.
+ *
+ * The buffers of a call are held until they are written. At most `most` bytes wait: a call that adds more returns when
+ * fewer do. After an error nothing else is written, and every later call raises it. A child process after a fork has no
+ * thread and can only forget the object.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000
+#endif
+#include <Python.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const size_t AT_ONCE = 1 << 20; /* written by one call of the system */
+
+typedef struct part {
+    Py_buffer view;
+    struct part *next;
+} part;
+
+typedef struct {
+    PyObject_HEAD
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    part *waiting, *last; /* to be written; the first one may be under way */
+    part *written;        /* to be released by a thread that has the GIL */
+    int64_t pending, most, sync_every, unsynced;
+    pid_t process;
+    int file, error, ready, running, stopping; /* ready: the lock exists */
+} writer;
+
+/* ---- the thread --------------------------------------------------------------------------------------------- */
+
+static int write_all(writer *self, const char *data, size_t size) {
+    while (size) {
+        ssize_t count = write(self->file, data, size < AT_ONCE ? size : AT_ONCE);
+        if (count < 0) {
+            if (errno == EINTR) continue;
+            return errno;
+        }
+        if (!count) return EIO;
+        data += count;
+        size -= (size_t)count;
+        self->unsynced += count;
+        if (self->sync_every && self->unsynced >= self->sync_every) {
+#ifdef SYNC_FILE_RANGE_WRITE
+            sync_file_range(self->file, 0, 0, SYNC_FILE_RANGE_WRITE); /* so that the final sync waits less */
+#endif
+            self->unsynced = 0;
+        }
+    }
+    return 0;
+}
+
+static void *run(void *argument) {
+    writer *self = argument;
+    pthread_mutex_lock(&self->lock);
+    for (;;) {
+        while (!self->waiting && !self->stopping) pthread_cond_wait(&self->changed, &self->lock);
+        part *one = self->waiting;
+        if (!one) break;
+        if (!self->error) {
+            pthread_mutex_unlock(&self->lock);
+            int error = write_all(self, one->view.buf, (size_t)one->view.len);
+            pthread_mutex_lock(&self->lock);
+            self->error = error;
+        }
+        self->waiting = one->next;
+        if (!one->next) self->last = NULL;
+        one->next = self->written;
+        self->written = one;
+        self->pending -= one->view.len;
+        pthread_cond_broadcast(&self->changed);
+    }
+    pthread_mutex_unlock(&self->lock);
+    return NULL;
+}
+
+static int start(writer *self) {
+    if (self->running) return 1;
+    sigset_t all, before; /* signals are for the threads of Python */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    self->running = pthread_create(&self->thread, NULL, run, self) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return self->running;
+}
+
+/* ---- methods ------------------------------------------------------------------------------------------------ */
+
+static int is_usable(const writer *self) {
+    if (self->process == getpid() && !self->stopping) return 1;
+    PyErr_SetString(PyExc_ValueError, self->stopping ? "expected an open file, got a closed one" : "expected the process that opened the file");
+    return 0;
+}
+
+/* Wait until at most `most` bytes are pending, release the written buffers, and raise the error of the thread. */
+static int settle(writer *self, int64_t most) {
+    part *done;
+    int error;
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&self->lock);
+    while (self->waiting && self->pending > most) pthread_cond_wait(&self->changed, &self->lock);
+    if (most <= 0)
+        while (self->waiting) pthread_cond_wait(&self->changed, &self->lock);
+    done = self->written;
+    self->written = NULL;
+    error = self->error;
+    pthread_mutex_unlock(&self->lock);
+    Py_END_ALLOW_THREADS
+    while (done) {
+        part *next = done->next;
+        PyBuffer_Release(&done->view);
+        PyMem_Free(done);
+        done = next;
+    }
+    if (error) {
+        errno = error;
+        PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return !error;
+}
+
+static PyObject *write_parts(writer *self, PyObject *parts) {
+    if (!is_usable(self)) return NULL;
+    if (!PyList_Check(parts)) return PyErr_Format(PyExc_TypeError, "expected a list of buffers");
+    for (Py_ssize_t k = 0; k < PyList_Size(parts); k++) {
+        part *one = PyMem_Calloc(1, sizeof(part));
+        if (!one) return PyErr_NoMemory();
+        if (PyObject_GetBuffer(PyList_GetItem(parts, k), &one->view, PyBUF_SIMPLE)) {
+            PyMem_Free(one);
+            return NULL;
+        }
+        pthread_mutex_lock(&self->lock);
+        if (self->last) self->last->next = one;
+        else self->waiting = one;
+        self->last = one;
+        self->pending += one->view.len;
+        pthread_cond_broadcast(&self->changed);
+        pthread_mutex_unlock(&self->lock);
+    }
+    if (!settle(self, self->most)) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *drain(writer *self, PyObject *unused) {
+    if (!is_usable(self) || !settle(self, 0)) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* End the thread; what waits is written before, and errors are not raised. */
+static PyObject *close_writer(writer *self, PyObject *unused) {
+    if (self->process != getpid() || !self->running) {
+        self->stopping = 1;
+        Py_RETURN_NONE;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&self->lock);
+    self->stopping = 1;
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->lock);
+    pthread_join(self->thread, NULL);
+    Py_END_ALLOW_THREADS
+    self->running = 0;
+    if (!settle(self, 0)) PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+static void writer_free(writer *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    if (self->process == getpid() && self->ready) {
+        PyObject *nothing = close_writer(self, NULL);
+        Py_XDECREF(nothing);
+        pthread_cond_destroy(&self->changed);
+        pthread_mutex_destroy(&self->lock);
+    } /* else the buffers stay: a lock may be held for ever */
+    if (self->file >= 0) close(self->file);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+/* FileWriter(file, most, sync_every). It has a descriptor of its own: the caller may close that of the file at any time, and
+ * its number may then belong to another file. */
+static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+    int file;
+    long long most, sync_every;
+    if (!PyArg_ParseTuple(args, "iLL:FileWriter", &file, &most, &sync_every)) return NULL;
+    if (file < 0 || most < 0 || sync_every < 0) return PyErr_Format(PyExc_ValueError, "expected a file and sizes of 0 or more");
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    writer *self = (writer *)allocate(type, 0);
+    if (!self) return NULL;
+    self->file = -1;
+    self->process = getpid();
+    if (pthread_mutex_init(&self->lock, NULL) || pthread_cond_init(&self->changed, NULL)) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    self->ready = 1;
+    if ((self->file = fcntl(file, F_DUPFD_CLOEXEC, 0)) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->most = most;
+    self->sync_every = sync_every;
+    if (start(self)) return (PyObject *)self;
+    Py_DECREF(self);
+    return PyErr_Format(PyExc_RuntimeError, "expected to start a thread, the system has no room for one");
+}
+
+static PyMethodDef writer_methods[] = {
+    {"write", (PyCFunction)write_parts, METH_O, "Write a list of buffers, which must not change before drain."},
+    {"drain", (PyCFunction)drain, METH_NOARGS, "Wait until everything is written."},
+    {"close", (PyCFunction)close_writer, METH_NOARGS, "End the thread."},
+    {NULL, NULL, 0, NULL}};
+
+static PyType_Slot slots[] = {{Py_tp_new, writer_new},
+                              {Py_tp_dealloc, writer_free},
+                              {Py_tp_methods, writer_methods},
+                              {Py_tp_doc, "Writes buffers to a file in a thread; see sources/write_behind.py."},
+                              {0, NULL}};
+
+static PyType_Spec spec = {"shardex.kernel._write_behind.FileWriter", sizeof(writer), 0, Py_TPFLAGS_DEFAULT, slots};
+
+static int execute(PyObject *module) {
+    PyObject *type = PyType_FromSpec(&spec);
+    if (!type) return -1;
+    int failed = PyModule_AddObjectRef(module, "FileWriter", type);
+    Py_DECREF(type);
+    return failed;
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, execute}, {0, NULL}};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_write_behind", "Writes in a thread; see write_behind.py.", 0, NULL, module_slots, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__write_behind(void) { return PyModuleDef_Init(&module); }

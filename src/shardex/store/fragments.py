@@ -1,0 +1,164 @@
+"""Entries of a manifest: a data file with its checksums, a fragment with its files, and the paths of data files.
+
+They say what is in which file; `manifest` has the version that lists them, `data_file_reader` reads the files.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+DATA_FILE = r"data/[0-9a-f]{32}(-[0-9a-f]{16})?\.arrow"
+"""Regular expression of the paths of data files; see `new_data_path`."""
+_NUMBER = re.compile(rb"(data/[0-9a-f]{32})-[0-9a-f]{16}(\.arrow)")
+_CONTENT = re.compile(r"data/([0-9a-f]{32})(-[0-9a-f]{16})?\.arrow")
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """A record batch of a file: its number of rows, its bytes from `begin` to `end`, and their xxh3-64 in hex."""
+
+    rows: int
+    begin: int
+    end: int
+    xxh3: str
+
+
+class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An Arrow file with some fields, of version 1 (with `batches`) or 2 (with a table of its batches in its foot)."""
+
+    path: str
+    size: int
+    fields: dict[str, str]
+    """Column of each field."""
+    batches: list[Batch] = []
+    """The record batches of a file of version 1; see `data_file_table` for those of version 2."""
+    foot: str = ""
+    """xxh3-64 of the bytes after the last batch."""
+    stored_end: int = msgspec.field(default=0, name="end")
+    stored_count: int = msgspec.field(default=0, name="count")
+    stored_rows: int = msgspec.field(default=0, name="rows")
+
+    @property
+    def version(self) -> int:
+        """Version of the format of the file."""
+        return 1 if self.batches else 2
+
+    @property
+    def end(self) -> int:
+        """Offset of the end of the last batch, where the foot begins."""
+        return self.batches[-1].end if self.batches else self.stored_end
+
+    @property
+    def count(self) -> int:
+        """Number of record batches."""
+        return len(self.batches) or self.stored_count
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in the file."""
+        return sum(batch.rows for batch in self.batches) if self.batches else self.stored_rows
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """Adopted shards of another format: what was opened, with which options, and the fingerprint of their content."""
+
+    what: str | list[str]
+    format: str
+    options: dict[str, Any]
+    fingerprint: str
+    fields: dict[str, str]
+    """Name in the shards of each field."""
+
+
+class Fragment(msgspec.Struct, frozen=True):
+    """Consecutive rows with ids from `first` on; one file per group of fields, all with the same rows."""
+
+    rows: int
+    groups: list[DataFile]
+    first: int = 0
+    keys: DataFile | None = None
+    """The key table: hashes of the keys with their rows, sorted (see `keys`)."""
+    foreign: Foreign | None = None
+    """The shards that hold some fields, if they were adopted."""
+
+    @property
+    def adopted(self) -> Foreign | None:
+        """The shards that hold some fields; None also if all these fields were dropped."""
+        return self.foreign if self.foreign is not None and self.foreign.fields else None
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields that are stored for its rows; the rows have no value for other fields."""
+        adopted = [] if self.foreign is None else list(self.foreign.fields)
+        return [*adopted, *(name for file in self.groups for name in file.fields)]
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a data file in a version."""
+
+    file: DataFile
+    kind: str
+    """`values`, `keys`, `deleted`, `newer values`, or `fragments` for a file that lists fragments."""
+    columns: tuple[pa.Field, ...]
+    """The columns that readers expect in the file."""
+    fields: tuple[str, ...]
+    """The fields that cannot be read without the file; empty if no sample can."""
+    fragment: int = -1
+    """Number of the fragment, -1 if the file belongs to none."""
+    start: int = 0
+    """Physical row (see `row_ids`) of the first row of the fragment."""
+
+
+@cache
+def number_column(name: str) -> pa.Field:
+    """Return the Arrow field of a column of row ids, row numbers or hashes."""
+    return pa.field(name, pa.uint64(), nullable=False)
+
+
+def content_path(content: str) -> str:
+    """Return the path that stands for the content of a data file, of which `content` is the xxh3-128 in hex."""
+    return f"data/{content}.arrow"
+
+
+def new_data_path(content: str, number: str | None = None) -> str:
+    """Return the path of a new data file: that of its content, with a random number, or one given for a new folder.
+
+    No two files ever have the same path, even if their content is equal. So a file that no version names is never
+    named again, and `clean` can remove it at any time after it has looked at the versions.
+    """
+    return f"{content_path(content).removesuffix('.arrow')}-{number or random_number()}.arrow"
+
+
+def content_of_version_1(batches: Iterable[str], foot: str) -> str:
+    """Return the xxh3-128 that is in the path of a file of version 1: of the checksums of its batches and its foot."""
+    return xxhash.xxh3_128_hexdigest("".join([*batches, foot]).encode())
+
+
+def path_of_copy(path: str, number: str | None = None) -> str:
+    """Return the path of a new file with the content of the data file at `path`."""
+    return new_data_path(content_of(path), number)
+
+
+def content_of(path: str) -> str:
+    """Return the xxh3-128 in the path of a data file, which stands for its content."""
+    found = _CONTENT.fullmatch(path)
+    return found[1] if found else xxhash.xxh3_128_hexdigest(path.encode())
+
+
+def without_numbers(encoded: bytes) -> bytes:
+    """Return JSON with the paths of data files that stand for their content, so that equal content is equal JSON."""
+    return _NUMBER.sub(rb"\1\2", encoded)
+
+
+def random_number() -> str:
+    """Return 16 random hex digits."""
+    return secrets.token_hex(8)
