@@ -15,16 +15,21 @@ storage gets prefetch hints for the plans that follow.
 - `recipe`: makes a batch: positions, read, transform, ragged fields, collate
 - `replacements`: bad samples, and the samples that replace them
 - `loaded_batch`: the batch that users get, with mask and origin
+- `casts`: dtypes of fields in batches
+- `staging`: batches on a device or in pinned memory, many with one copy
+- `batch_executor`: chooses what makes the batches
 - `tensors`: columns to torch tensors; the rank in `torch.distributed`
 - `read_ahead`: prefetch hints for the next reads
 - `prefetch`: the values of a generator of the user, made in another process
 - `stats`: counts, times and the bottleneck of a run
 """
 
+from shardex.loader.casts import Cast
 from shardex.loader.loader import Loader
 from shardex.loader.prefetch import prefetch
 
 __all__ = [
+    "Cast",
     "Loader",
     "prefetch",
 ]

@@ -52,7 +52,7 @@ class ColumnForms:
     def __init__(self, options: LoaderOptions, features: Mapping[str, Feature]) -> None:
         self._transformed = options.transform is not None
         self._to_tensors = options.to == "torch"
-        self._ragged, self._fill = options.ragged, options.fill
+        self._ragged, self._fill, self._dtypes = options.ragged, options.fill, options.dtype
         self._features = {name: unwrap_optional(one) for name, one in features.items()}
         self._media = {n: size for n, f in self._features.items() if (size := _dimensions(f))}
         """Dimensions of fields of images and others that have one shape."""
@@ -66,7 +66,7 @@ class ColumnForms:
 
     def _check_names(self, known: Iterable[str]) -> None:
         """Raise if an option names a field that batches do not have."""
-        for option, chosen in (("fill", self._fill), ("ragged", self._ragged)):
+        for option, chosen in (("fill", self._fill), ("ragged", self._ragged), ("dtype", self._dtypes)):
             for name in chosen if isinstance(chosen, Mapping) else ():
                 if name not in known:
                     near = nearest(name, known)
@@ -181,7 +181,7 @@ class ColumnForms:
         if isinstance(values, Ragged):
             if values.ndim == 1:
                 return values.lengths
-            shapes = _shapes(values)
+            shapes = values.full_shapes()
         else:
             shapes = np.tile(np.array(values.shape[1:], np.int64), (len(values), 1))
             if mask is not None:
@@ -203,7 +203,7 @@ class ColumnForms:
         if not self._transformed:
             return feature
         several = feature.shape.count(None) > 1 and not self._is_chosen(name)
-        sizes = _shapes(values) if isinstance(values, Ragged) else np.array([values.shape[1:]])
+        sizes = values.full_shapes() if isinstance(values, Ragged) else np.array([values.shape[1:]])
         sizes = sizes[sizes.all(axis=1)]  # rows without elements, such as missing ones, fit
         fixed = [axis for axis, size in enumerate(feature.shape) if size is not None]
         fits = sizes.shape[1] == len(feature.shape) and all((sizes[:, k] == feature.shape[k]).all() for k in fixed)
@@ -327,14 +327,7 @@ def _shaped(rows: Ragged) -> Ragged:
     if rows.shapes is not None:
         return rows.packed()
     step = int(np.prod(rows.inner, dtype=np.int64))
-    return Ragged.from_values(rows.values.reshape(-1), rows.offsets * step, shapes=_shapes(rows))
-
-
-def _shapes(rows: Ragged) -> Integers:
-    if rows.shapes is not None:
-        return rows.shapes
-    inner = np.tile(np.array(rows.inner, np.int64), (len(rows), 1))
-    return np.column_stack([rows.lengths, inner]) if rows.inner else rows.lengths[:, None]
+    return Ragged.from_values(rows.values.reshape(-1), rows.offsets * step, shapes=rows.full_shapes())
 
 
 def _examples(shapes: Integers) -> str:
@@ -344,7 +337,7 @@ def _examples(shapes: Integers) -> str:
 
 def _of_one_size(name: str, images: Ragged, mask: Mask | None) -> NDArray[Any]:
     """Return images, or other media, that lie end to end as one array; missing ones are black."""
-    shapes = _shapes(images)
+    shapes = images.full_shapes()
     present = shapes if mask is None else shapes[mask]
     if len(different := np.unique(present, axis=0)) > 1:
         same_size = shapes.shape[1] == 3 and len(np.unique(present[:, :2], axis=0)) == 1

@@ -13,12 +13,13 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
-from shardex.dataset import DataIterator, Dataset, ReadSize, open
+from shardex.dataset import DataIterator, Dataset, ReadSize, byte_size, open
 from shardex.errors import ArgumentError, WorkerError
 from shardex.kernel import Columns
+from shardex.loader.batch_executor import make_staging, max_pending, plan_size, start_batch_executor
+from shardex.loader.casts import casts_of
 from shardex.loader.cursor import check_state
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
 from shardex.loader.options import (
@@ -31,17 +32,17 @@ from shardex.loader.options import (
     resolve_rank,
 )
 from shardex.loader.plan import Plan, PreparedBatch
-from shardex.loader.read_ahead import ReadAhead
+from shardex.loader.read_ahead import ColdDataDetector, ReadAhead
 from shardex.loader.recipe import Recipe
 from shardex.loader.replacements import BadSample
 from shardex.loader.run_identity import check_reweight, check_same_run, dataset_versions, run_identity
 from shardex.loader.run_state import RunState
+from shardex.loader.staging import Staging
 from shardex.loader.stats import Stats
-from shardex.loader.tensors import require_torch, to_tensors
+from shardex.loader.tensors import move_channels, require_torch, to_tensors
 from shardex.rows import whole_number
 from shardex.schema import check_fields
-from shardex.sources import export_credentials, import_credentials
-from shardex.workers import Executor, InlineExecutor, ProcessPool, ThreadExecutor
+from shardex.workers import Executor
 
 _MAX_SKIPPED = 10_000
 _WINDOW = 16
@@ -133,6 +134,8 @@ class Loader(Generic[B_co]):
         on_error: OnError = "raise",
         to: OutputType = "numpy",
         pin_memory: bool = False,
+        device: Any = None,
+        dtype: Mapping[str, Any] | None = None,
         max_tokens: int | None = None,
         bucket: int | None = None,
         length_of: str | None = None,
@@ -167,6 +170,10 @@ class Loader(Generic[B_co]):
             function that is called with each `BadSample` before it is replaced
         :param to: "torch" for tensors that share the memory of the arrays; with `pin_memory` in pinned memory. Images
             have their channels first, unless a transform returned them
+        :param device: a device of torch, such as "cuda" or "cuda:1", to which the tensors are copied ahead of the loop,
+            several batches at a time; other values stay on the host
+        :param dtype: dtypes of some fields in batches, by name: ``{"tokens": "int64"}``, or a `Cast` with scale, mean
+            and std: ``{"image": Cast("float32", scale=1 / 255)}``. Values are cast on the device if there is one
         :param max_tokens: largest number of tokens in a batch, which has as many samples as fit: the number of samples
             times the length of the longest if they are padded, the sum of their lengths with ``ragged="pack"`` or
             "list"; an empty sample counts as one token
@@ -204,19 +211,25 @@ class Loader(Generic[B_co]):
             on_error=on_error,
             to=to,
             pin_memory=pin_memory,
+            device=device,
+            dtype=casts_of(dtype),
             max_tokens=max_tokens,
             bucket=bucket,
             length_of=length_of,
             decode=decode,
         )
         self._recipe = Recipe(data, options)
-        if fill is not None or isinstance(ragged, Mapping):
+        if fill is not None or isinstance(ragged, Mapping) or dtype:
             _ = self._recipe.forms  # raises if they do not suit the fields
         self._warn_of_continuing = True
         _ = self._recipe.source  # raises if media cannot be decoded like this
         self._recipe.view(0)  # raises if this order cannot be shuffled in blocks
         self._run = RunState(self._recipe.steps(), options.epochs)
         self._executor: Executor | None = None
+        self._staging: Staging | None = None
+        self._cold_data = ColdDataDetector()
+        self._to_tensor = require_torch().from_numpy if to == "torch" else None
+        """Converts masks and lengths of batches."""
         self._process = os.getpid()
         self.stats = Stats()
         """Counts and times so far, and the bottleneck."""
@@ -320,32 +333,38 @@ class Loader(Generic[B_co]):
 
     def _batches_from_cursor(self, end: int | None, loop: int) -> Iterator[Any]:
         """Yield the batches from the cursor on; the cursor advances with each."""
-        for plan, batches in self._prepare(end, loop):
+        recipe, cursor = self._recipe, self._run.cursor
+        read_size = plan_size(recipe, cursor.steps.mean_batch(cursor.epoch))
+        for plan, batches in self._prepare(end, loop, read_size):
             number = 0
             for number, prepared in enumerate(batches, 1):
-                batch = self._deliver(prepared, self._recipe.origin(plan, number - 1))
-                self._run.cursor.advance()
+                if number == 1:
+                    self._measure(prepared, read_size)
+                batch = self._deliver(prepared, recipe.origin(plan, number - 1))
+                cursor.advance()
                 yield batch
             if number < plan.batches:
                 return  # the next batch failed: it is made again as the first of a plan, which raises its error
 
-    def _prepare(self, end: int | None, loop: int) -> Iterator[tuple[Plan, Iterable[PreparedBatch]]]:
+    def _prepare(
+        self, end: int | None, loop: int, read_size: ReadSize
+    ) -> Iterator[tuple[Plan, Iterable[PreparedBatch]]]:
         """Yield plans with their batches, in order; an executor prepares the next ones meanwhile."""
-        read_size = ReadSize(self._run.cursor.steps.mean_batch(self.epoch))
-        executor = self._open_executor()
+        executor, most = self._open_executor(), max_pending(self._recipe)
         executor.forget()  # tasks of an earlier loop
-        read_ahead = ReadAhead(self._plans(end, read_size), self._recipe.advise, self._options.read_ahead)
+        plans = self._plans(end, read_size)
+        read_ahead = ReadAhead(plans, self._recipe.advise, self._options.read_ahead, self._cold_data)
         pending: deque[tuple[Plan, Any]] = deque()
         try:
             while True:
-                while len(pending) < self._max_pending and (plan := read_ahead.next()) is not None:
+                while len(pending) < most and (plan := read_ahead.next()) is not None:
                     pending.append((plan, executor.submit(plan)))
                 if not pending:
                     return
                 plan, ticket = pending.popleft()
                 batches, spent = executor.result(ticket)
                 try:
-                    yield plan, self._measured(batches, read_size)
+                    yield plan, batches
                 finally:
                     self.stats.spent.add(spent)
                 read_ahead.note(spent.faults)
@@ -357,12 +376,10 @@ class Loader(Generic[B_co]):
                 executor.forget()
             read_ahead.close()
 
-    def _measured(self, batches: Iterable[PreparedBatch], read_size: ReadSize) -> Iterator[PreparedBatch]:
-        """Yield the batches; the size of the first one decides how many are read at once next time."""
-        for number, batch in enumerate(batches):
-            if not number and not self._recipe.in_python and isinstance(batch.data, Columns):
-                read_size.measure(batch.data)
-            yield batch
+    def _measure(self, batch: PreparedBatch, read_size: ReadSize) -> None:
+        """Let the size of the first batch of a plan decide how many are read at once next time."""
+        if not self._recipe.in_python and isinstance(batch.data, Columns):
+            read_size.measure(batch.rows, batch.size or byte_size(batch.data))
 
     def _plans(self, end: int | None, read_size: ReadSize) -> Iterator[Plan]:
         cursor, steps = self._run.cursor, self._run.cursor.steps
@@ -373,40 +390,28 @@ class Loader(Generic[B_co]):
             epoch, position = steps.after(epoch, position, batches)
             step += batches
 
-    @property
-    def _max_pending(self) -> int:
-        """Number of plans that are submitted before the first result is taken."""
-        workers, read_ahead = self._options.workers, self._options.read_ahead
-        if not workers:
-            return 1
-        return max(workers, 2 * workers if read_ahead is None else read_ahead)
-
     def _open_executor(self) -> Executor:
         """Return the executor; it is made when it is first needed, and again after `close` and in a forked process."""
-        options, recipe = self._options, self._recipe
         if self._process != os.getpid():  # a fork copies the loader, but neither its threads nor its processes
-            self._executor, self._process = None, os.getpid()
+            self._executor, self._staging, self._process = None, None, os.getpid()
         if self._executor is None:
-            if not options.workers:
-                self._executor = InlineExecutor(recipe.lazily)
-            elif options.worker_type == "process" or (options.worker_type == "auto" and recipe.in_python):
-                credentials = partial(import_credentials, export_credentials())
-                self._executor = ProcessPool(recipe, options.workers, initializer=credentials)
-            else:
-                self._executor = ThreadExecutor(recipe, options.workers)
+            self._executor = start_batch_executor(self._recipe, self._open_staging())
         return self._executor
+
+    def _open_staging(self) -> Staging | None:
+        if self._staging is None or self._staging.recipe is not self._recipe:
+            self._staging = make_staging(self._recipe)
+            if self._staging is not None:
+                self._to_tensor = self._staging.to_tensor
+        return self._staging
 
     def _deliver(self, prepared: PreparedBatch, origin: BatchOrigin) -> Any:
         """Return the batch or tensors for the user; counts it and reports its bad samples."""
-        stats, on_error = self.stats, self._options.on_error
-        if callable(on_error):
-            for bad in prepared.bad:
-                on_error(bad)
+        stats = self.stats
+        if prepared.bad:
+            self._report(prepared.bad)
         stats.batches += 1
         stats.samples += prepared.rows
-        if prepared.bad:
-            stats.skipped += len(prepared.bad)
-            self.skipped += prepared.bad[: max(0, _MAX_SKIPPED - len(self.skipped))]
         if prepared.lengths:
             if self._counted is None:
                 self._counted = self._recipe.counted_field(prepared.lengths) or ("", False)
@@ -415,14 +420,24 @@ class Loader(Generic[B_co]):
         self._origin = origin
         return self._output(prepared, origin)
 
+    def _report(self, bad: Sequence[BadSample]) -> None:
+        """Report samples that were replaced, and count them."""
+        if callable(on_error := self._options.on_error):
+            for one in bad:
+                on_error(one)
+        self.stats.skipped += len(bad)
+        self.skipped += bad[: max(0, _MAX_SKIPPED - len(self.skipped))]
+
     def _output(self, prepared: PreparedBatch, origin: BatchOrigin) -> Any:
         """Return what `collate` returned, or a batch of arrays or tensors."""
-        if not isinstance(prepared.data, Columns):
-            return prepared.data
-        if self._options.to == "numpy":
-            return LoadedBatch(prepared.data, prepared, origin)
-        tensors = to_tensors(prepared.data, self._options.pin_memory, self._recipe.channel_axes)
-        return LoadedBatch(tensors, prepared, origin, require_torch().from_numpy)
+        if prepared.ready is not None:
+            prepared.ready.wait()
+        data, recipe = prepared.data, self._recipe
+        if self._to_tensor is None or not isinstance(data, Columns):
+            return LoadedBatch(data, prepared, origin) if isinstance(data, Columns) else data
+        if not prepared.has_tensors:
+            data = move_channels(recipe.casts.finish(to_tensors(data)), recipe.channel_axes)
+        return LoadedBatch(data, prepared, origin, self._to_tensor)
 
     def _say_continued(self) -> None:
         """Warn once that a loop begins in the middle of an epoch, because the one before was left there."""
@@ -458,6 +473,8 @@ class Loader(Generic[B_co]):
         recipe = Recipe(self.dataset, options if cut is not None else replace(options, batch_size=segment.batch))
         plan = Plan(epoch, position, 1, step, cut)
         batches, _ = recipe(plan)
+        if (staging := self._open_staging()) is not None:
+            batches = staging.stage(batches)
         batch: B_co = self._output(batches[0], recipe.origin(plan, 0))
         return batch
 
@@ -469,7 +486,7 @@ class Loader(Generic[B_co]):
     def _close_executor(self) -> None:
         if self._executor is not None and self._process == os.getpid():
             self._executor.close()
-        self._executor = None
+        self._executor = self._staging = None
 
     def __enter__(self) -> Self:
         return self

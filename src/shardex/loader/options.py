@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 
 from shardex.errors import ArgumentError
+from shardex.loader.casts import Cast
 from shardex.loader.replacements import BadSample
-from shardex.loader.tensors import distributed_rank, require_torch
+from shardex.loader.tensors import distributed_rank, find_device, require_torch
 from shardex.rows import whole_number
 
 RaggedForm = Literal["pad", "pack", "list"]
@@ -38,6 +39,8 @@ class LoaderArguments(TypedDict, total=False):
     on_error: OnError
     to: OutputType
     pin_memory: bool
+    device: Any
+    dtype: Mapping[str, Any] | None
     max_tokens: int | None
     bucket: int | None
     length_of: str | None
@@ -79,6 +82,8 @@ class LoaderOptions:
     on_error: OnError = "raise"
     to: OutputType = "numpy"
     pin_memory: bool = False
+    device: Any = None
+    dtype: Mapping[str, Cast] = field(default_factory=dict)
     max_tokens: int | None = None
     bucket: int | None = None
     length_of: str | None = None
@@ -105,8 +110,17 @@ class LoaderOptions:
             raise ArgumentError("expected shuffle=True together with block=, got shuffle=False")
         if self.pin_memory and self.to != "torch":
             raise ArgumentError('expected to="torch" together with pin_memory=True, got to="numpy"')
+        if self.device is not None and self.to != "torch":
+            raise ArgumentError(f'expected to="torch" together with device={str(self.device)!r}, got to="numpy"')
         if self.to == "torch":
             require_torch()
+        elif late := [name for name, cast in self.dtype.items() if cast.array_dtype != cast.dtype]:
+            name = late[0]
+            raise ArgumentError(
+                f'expected to="torch" for {self.dtype[name].dtype}, which numpy lacks - at field {name}'
+            )
+        if self.device is not None:
+            find_device(self.device)
 
     def _check_sizes(self) -> None:
         if self.batch_size is None and self.max_tokens is None:

@@ -53,3 +53,9 @@ class PreparedBatch:
     mask: NDArray[np.bool_] | None = None
     """False for rows that fill up the batch or replace a bad sample; None if there are none."""
     bad: Sequence[BadSample] = ()
+    size: int = 0
+    """Bytes that were read, if the columns are tensors; 0 if they tell."""
+    has_tensors: bool = False
+    """True if the columns have become tensors."""
+    ready: Any = None
+    """Tells when the tensors are on their device; None if they are."""

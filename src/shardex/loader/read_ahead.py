@@ -117,7 +117,7 @@ class AdviceThread(Generic[Plan]):
                 self._planned.popleft()
             self._wake.wait_for(lambda: self._current is not plan, _MAX_WAIT_SECONDS)
         if waiting:
-            self._announce(plan)
+            self.announce(plan)
 
     def close(self) -> None:
         """Make no more announcements."""
@@ -137,7 +137,7 @@ class AdviceThread(Generic[Plan]):
 
     def _run(self) -> None:
         while (plan := self._next_plan()) is not None:
-            self._announce(plan)
+            self.announce(plan)
 
     def _next_plan(self) -> Plan | None:
         """Wait for the oldest plan; None ends the thread, and the next plan starts another."""
@@ -151,11 +151,13 @@ class AdviceThread(Generic[Plan]):
             self._current = self._planned.popleft()
             return self._current
 
-    def _announce(self, plan: Plan) -> None:
+    def announce(self, plan: Plan) -> None:
+        """Announce a read now, in the thread of the caller."""
         with suppress(Exception):
             before = _blocks_read()
             self._advise(plan)
-            self._detector.announced(_blocks_read() - before)
+            if not self._closed:  # otherwise the detector may serve another loop by now
+                self._detector.announced(_blocks_read() - before)
 
 
 def _blocks_read() -> int:
@@ -211,8 +213,8 @@ class ReadAhead(Generic[Plan]):
         """Take one more plan, and announce it if the data is cold; False if there are no more."""
         for plan in self._plans:
             announced = self._depth > 0 and self._detector.cold
-            if announced:
-                self._thread.plan(plan)
+            if announced:  # the plan that is read next in this thread: if the data turns out warm, no thread is started
+                (self._thread.plan if self._upcoming else self._thread.announce)(plan)
             self._upcoming.append((plan, announced))
             return True
         return False

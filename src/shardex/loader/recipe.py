@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -16,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset import Dataset, DecodedRows, MixRows, decode_view, innermost_rows
+from shardex.dataset import Dataset, DecodedRows, MixRows, byte_size, decode_view, innermost_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.kernel import Columns, Integers, Ragged
+from shardex.loader.casts import Casts
 from shardex.loader.column_forms import ColumnForms
 from shardex.loader.cursor import EpochSteps, Steps
 from shardex.loader.length_steps import NOT_TOKENS, LengthSteps, SampleLengths, length_field
@@ -27,9 +29,13 @@ from shardex.loader.options import LoaderOptions
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.replacements import MAX_ATTEMPTS, BadSample, find_failures, replacement_position
 from shardex.loader.stats import TimeSpent
+from shardex.loader.tensors import split_column
 from shardex.order import Blocks, LengthBatches, Order, RankShares, Shuffle
 from shardex.samples import DictSample, fields_of, sample_constructor
 from shardex.schema import Feature
+
+ToTensors = Callable[[Columns], Columns]
+"""Returns columns with each column of numbers as a tensor."""
 
 
 def takes_generator(transform: Callable[..., Any]) -> bool:
@@ -102,7 +108,16 @@ class Recipe:
     @cached_property
     def forms(self) -> ColumnForms:
         """Converts the columns of batches to their forms."""
-        return ColumnForms(self.options, self._features)
+        forms = ColumnForms(self.options, self._features)
+        if self.options.transform is None:
+            self.casts.check(self._features)
+        return forms
+
+    @cached_property
+    def casts(self) -> Casts:
+        """The dtypes of fields; those of what `collate` gets are not left to the device."""
+        options = self.options
+        return Casts(options.dtype, on_device=options.device is not None and options.collate is None)
 
     @cached_property
     def _features(self) -> Mapping[str, Feature]:
@@ -220,10 +235,10 @@ class Recipe:
     def read(self, epoch: int, positions: Integers) -> Columns:
         """Read the samples at these positions; random steps depend on seed, epoch and position."""
         view, fields, seed = self.view(epoch), self.options.fields, self.options.seed
+        numbers, chosen = view.order.rows(positions), view.chosen if fields is None else fields
         if self._random is None:
-            return view.read(positions, fields)
-        numbers = view.order.rows(positions)
-        columns = self._random.stored_columns(numbers, view.chosen if fields is None else fields)
+            return view.rows.read(numbers, chosen)
+        columns = self._random.stored_columns(numbers, chosen)
         places = positions.tolist()
         return self._random.decode(
             columns, numbers, lambda k: random_generator(seed, epoch, places[k], "shardex media rng")
@@ -265,38 +280,84 @@ class Recipe:
 
     # -- making batches ---------------------------------------------------------------------------------------
 
-    def __call__(self, plan: Plan) -> tuple[list[PreparedBatch], TimeSpent]:
+    def __call__(self, plan: Plan, to_tensors: ToTensors | None = None) -> tuple[list[PreparedBatch], TimeSpent]:
         """Make the batches of a plan; stops before a batch that fails, unless that is the first."""
         spent, batches = TimeSpent(), list[PreparedBatch]()
         try:
-            batches.extend(self.batches(plan, spent))
+            batches.extend(self.batches(plan, spent, to_tensors))
         except Exception:
             if not batches:
                 raise  # otherwise the batches before it are good, and it is the first of the next plan
         return batches, spent
 
-    def lazily(self, plan: Plan) -> tuple[Iterator[PreparedBatch], TimeSpent]:
+    def lazily(self, plan: Plan, to_tensors: ToTensors | None = None) -> tuple[Iterator[PreparedBatch], TimeSpent]:
         """Like a call, but each batch is made when it is taken, which lets it use the memory of the one before."""
         spent = TimeSpent()
-        return self.batches(plan, spent), spent
+        return self.batches(plan, spent, to_tensors), spent
 
-    def batches(self, plan: Plan, spent: TimeSpent) -> Iterator[PreparedBatch]:
-        """Yield the batches of a plan, from one read if possible."""
+    def batches(self, plan: Plan, spent: TimeSpent, to_tensors: ToTensors | None = None) -> Iterator[PreparedBatch]:
+        """Yield the batches of a plan, from one read if possible.
+
+        If what was read needs no more than to become tensors, `to_tensors` converts it before it is cut into batches,
+        at once for all of them.
+        """
         positions, size = self.positions(plan), self.options.batch_size or 1
-        forms = self.forms  # raises for wrong options here; an error in `_prepared` would count as a bad sample
+        forms = self.forms  # raises for wrong options here; an error in `_converted` would count as a bad sample
         columns = self._read_together(plan, positions, spent)
         ends = range(size, len(positions) + size, size) if plan.cut is None else plan.cut.ends
+        is_final = columns is not None and forms.are_final(columns)
+        if to_tensors is not None and columns is not None and self._may_stay_whole and is_final:
+            yield from self._cut(plan, columns, ends, to_tensors)
+            return
+        if is_final and columns is not None and plan.cut is None and self._need_no_more:
+            for part in columns.split(size):
+                yield PreparedBatch(len(part), part)
+            return
         end = 0
         for number, limit in enumerate(ends):
             begin, end = end, min(limit, len(positions))
-            batch = None if columns is None else self._prepared(columns.slice(begin, end), forms, spent)
+            batch = None
+            if columns is not None:
+                part = columns.slice(begin, end)
+                batch = PreparedBatch(end - begin, part) if is_final else self._converted(part, forms, spent)
             if batch is None:
                 batch = _BatchBuilder(self, plan.epoch, positions[begin:end], spent).build()
             if self.options.world_size > 1 and end == len(positions):
                 self._mask_fill(plan, batch)
+            if self.options.dtype:
+                with spent.transforming():
+                    batch.data = self.casts.in_worker(batch.data)
             if self.options.collate is not None:
                 with spent.transforming():
                     batch.data = self.options.collate(LoadedBatch(batch.data, batch, self.origin(plan, number)))
+            yield batch
+
+    @cached_property
+    def _may_stay_whole(self) -> bool:
+        """True if columns may become tensors before they are cut into batches: nothing else is done to batches."""
+        options = self.options
+        return options.collate is None and not self.channel_axes and (not options.dtype or options.device is not None)
+
+    @cached_property
+    def _need_no_more(self) -> bool:
+        """True if batches of columns in their forms need no mask, no cast and no `collate`."""
+        options = self.options
+        return options.world_size == 1 and not options.dtype and options.collate is None
+
+    def _cut(self, plan: Plan, columns: Columns, ends: Iterable[int], to_tensors: ToTensors) -> Iterator[PreparedBatch]:
+        """Yield batches of tensors, cut from the columns of a whole plan; lists are of text and objects, and stay."""
+        total, stored = len(columns), byte_size(columns)
+        data = (self.casts.in_worker(columns) if self.options.dtype else columns).data
+        arrays = {name: column for name, column in data.items() if not isinstance(column, list)}
+        tensors = {**data, **to_tensors(Columns.unchecked(arrays, total)).data}
+        bounds = [0, *(min(end, total) for end in ends)]
+        rows = [end - begin for begin, end in itertools.pairwise(bounds)]
+        parts = {name: split_column(column, rows) for name, column in tensors.items()}
+        for number, count in enumerate(rows):
+            cut = Columns.unchecked({name: part[number] for name, part in parts.items()}, count)
+            batch = PreparedBatch(count, cut, size=stored * count // total, has_tensors=True)
+            if self.options.world_size > 1 and number == len(rows) - 1:
+                self._mask_fill(plan, batch)
             yield batch
 
     def origin(self, plan: Plan, number: int) -> BatchOrigin:
@@ -335,10 +396,8 @@ class Recipe:
         except Exception:
             return None  # each batch is then read separately, to raise the error or to replace the bad samples
 
-    def _prepared(self, part: Columns, forms: ColumnForms, spent: TimeSpent) -> PreparedBatch | None:
-        """Return columns as a batch; None if a ragged field, whose bytes are read only now, is bad."""
-        if forms.are_final(part):
-            return PreparedBatch(len(part), part)
+    def _converted(self, part: Columns, forms: ColumnForms, spent: TimeSpent) -> PreparedBatch | None:
+        """Return columns in their forms as a batch; None if a ragged field, whose bytes are read only now, is bad."""
         try:
             with spent.reading():
                 return PreparedBatch(len(part), *forms.convert(part))

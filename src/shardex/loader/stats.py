@@ -21,10 +21,10 @@ _WAITING = 64
 """Batches whose lengths wait to be counted; and length of an array that does not wait."""
 
 
-def _usage() -> tuple[int, int]:
-    """Number of major page faults (and remote fetches) of this thread, and of its voluntary context switches."""
+def _usage() -> tuple[int, int, float]:
+    """Number of major page faults (and remote fetches) of this thread, of its voluntary context switches, CPU time."""
     used = resource.getrusage(_THIS_THREAD)
-    return used.ru_majflt + fetches_started(), used.ru_nvcsw
+    return used.ru_majflt + fetches_started(), used.ru_nvcsw, used.ru_utime + used.ru_stime
 
 
 @dataclass
@@ -39,25 +39,9 @@ class TimeSpent:
     """In `transform` and `collate`, and in functions of `Dataset.map`."""
     faults: int = 0
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> _Reading:
         """Count the time of a `with` block as storage and decoding, but that in functions of `map` as transform."""
-        (faults, waits), wall, busy = _usage(), time.perf_counter(), time.thread_time()
-        mapped, mapped_busy = time_in_functions()
-        try:
-            yield
-        finally:
-            wall, busy = time.perf_counter() - wall, time.thread_time() - busy
-            mapped, mapped_busy = (
-                now - then for now, then in zip(time_in_functions(), (mapped, mapped_busy), strict=True)
-            )
-            wall, busy = wall - mapped, busy - mapped_busy
-            self.transform += mapped
-            more_faults, more_waits = _usage()
-            self.faults += more_faults - faults
-            slept = max(0.0, wall - busy) if (more_faults, more_waits) != (faults, waits) else 0.0
-            self.storage += slept
-            self.decode += wall - slept
+        return _Reading(self)
 
     @contextmanager
     def transforming(self) -> Iterator[None]:
@@ -74,6 +58,30 @@ class TimeSpent:
         self.decode += other.decode
         self.transform += other.transform
         self.faults += other.faults
+
+
+class _Reading:
+    """The context of `TimeSpent.reading`."""
+
+    __slots__ = ("_mapped", "_spent", "_usage", "_wall")
+
+    def __init__(self, spent: TimeSpent) -> None:
+        self._spent = spent
+
+    def __enter__(self) -> None:
+        self._mapped, self._usage, self._wall = time_in_functions(), _usage(), time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        spent, (faults, waits, busy), (mapped, mapped_busy) = self._spent, self._usage, self._mapped
+        (more_faults, more_waits, more_busy), wall = _usage(), time.perf_counter() - self._wall
+        now, now_busy = time_in_functions()
+        mapped, mapped_busy = now - mapped, now_busy - mapped_busy
+        wall, busy = wall - mapped, more_busy - busy - mapped_busy
+        spent.transform += mapped
+        spent.faults += more_faults - faults
+        slept = max(0.0, wall - busy) if (more_faults, more_waits) != (faults, waits) else 0.0
+        spent.storage += slept
+        spent.decode += wall - slept
 
 
 @dataclass

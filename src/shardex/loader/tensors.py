@@ -1,6 +1,6 @@
 """Columns as torch tensors that share their memory, and the rank of this process in `torch.distributed`.
 
-The only module of the loader that uses torch, which is an optional dependency.
+torch is an optional dependency: `require_torch` imports it for the whole room.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -52,6 +54,7 @@ class Packed:
         return f"Packed({len(self)} rows, {len(self.values)} values)"
 
 
+@cache
 def require_torch() -> Any:
     """Return the module torch; raise an error that says how to install it if it is missing."""
     try:
@@ -61,27 +64,78 @@ def require_torch() -> Any:
     return torch
 
 
-def to_tensors(columns: Columns, pin: bool = False, channel_axes: Mapping[str, int] | None = None) -> Columns:
-    """Return columns with each column of numbers as a tensor over the same memory; text and objects stay lists.
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of torch; does not import torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
 
-    Dates and times are int64 tensors of their units; NaT is the lowest number. Channels are moved to the axes
-    given for some fields, without a copy: torch calls this memory format channels_last.
+
+def find_device(given: Any) -> Any:
+    """Return a `torch.device` that can be used here, with its number; raise `ArgumentError` for others.
+
+    >>> find_device("cpu")
+    device(type='cpu')
     """
     torch = require_torch()
-    found = {name: _tensor(torch, column, name, pin) for name, column in columns.data.items()}
-    for name, axis in (channel_axes or {}).items():
-        if name in found:
-            found[name] = _with_channels(found[name], axis)
-    return Columns(found, len(columns))
+    try:
+        device = torch.device(given)
+    except (RuntimeError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ArgumentError(
+            f"expected a device of torch, such as 'cuda', 'cuda:1' or 'cpu', got {given!r}: {reason}"
+        ) from None
+    if device.type == "cuda" and not 0 <= (device.index or 0) < (count := torch.cuda.device_count()):
+        raise ArgumentError(f"expected a device of this machine, got {str(device)!r}: torch sees {count} CUDA devices")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ArgumentError("expected a device of this machine, got 'mps', which torch cannot use here")
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
 
 
-def _with_channels(column: Any, axis: int) -> Any:
-    """Return tensors with their last axis moved; rows that lie end to end stay as they are."""
+def to_tensors(columns: Columns) -> Columns:
+    """Return columns with each column of numbers as a tensor over the same memory; text and objects stay lists.
+
+    Dates and times are int64 tensors of their units; NaT is the lowest number.
+    """
+    torch = require_torch()
+    data = {name: _tensor(torch, column, name) for name, column in columns.data.items()}
+    return Columns.unchecked(data, len(columns))
+
+
+def move_channels(columns: Columns, axes: Mapping[str, int]) -> Columns:
+    """Move the channels of some fields from the last axis, without a copy: torch calls it channels_last.
+
+    Rows that lie end to end (`Packed`) stay as they are.
+    """
+    for name, axis in axes.items():
+        if name in columns.data and not isinstance(columns.data[name], Packed):
+            columns.data[name] = map_tensors(columns.data[name], partial(_move_channels, axis))
+    return columns
+
+
+def _move_channels(axis: int, tensor: Any, is_values: bool) -> Any:
+    return tensor.movedim(-1, axis) if is_values else tensor
+
+
+def map_tensors(column: Any, function: Callable[[Any, bool], Any]) -> Any:
+    """Return a column with each tensor replaced; `function` gets it, and whether it holds values, not offsets."""
     if isinstance(column, Masked):
-        return Masked(_with_channels(column.values, axis), column.mask)
+        return Masked(map_tensors(column.column, function), column.mask)
+    if isinstance(column, Packed):
+        return Packed(function(column.values, True), function(column.offsets, False))
     if isinstance(column, list):
-        return [value if value is None else value.movedim(-1, axis) for value in column]
-    return column if isinstance(column, Packed) else column.movedim(-1, axis)
+        return [function(value, True) if is_tensor(value) else value for value in column]
+    return function(column, True) if is_tensor(column) else column
+
+
+def split_column(column: Any, sizes: list[int]) -> Sequence[Any]:
+    """Return a tensor, or a list, in parts of these sizes."""
+    if is_tensor(column):
+        parts: Sequence[Any] = column.split(sizes)
+        return parts
+    ends = list(accumulate(sizes))
+    return [column[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 def as_arrays(values: list[Any]) -> list[Any]:
@@ -95,40 +149,43 @@ def as_arrays(values: list[Any]) -> list[Any]:
         return values
 
 
-def _tensor(torch: Any, column: Any, name: str, pin: bool) -> Any:
+def _tensor(torch: Any, column: Any, name: str) -> Any:
+    if type(column) is np.ndarray and column.dtype.kind in "biufc" and column.dtype.isnative:
+        return torch.from_numpy(column)
     if isinstance(column, Masked):
-        return Masked(_tensor(torch, column.values, name, pin), column.mask)
+        return Masked(_tensor(torch, column.values, name), column.mask)
     if isinstance(column, Ragged):
         if column.shapes is not None:
             raise SchemaError(
                 f"expected arrays that differ in their first dimension only to pack them as tensors, got arrays of any "
                 f'shape - at field {name}; use ragged="pad" or "list"'
             )
-        return Packed(_tensor(torch, column.values, name, pin), _tensor(torch, column.offsets, name, pin))
+        return Packed(_tensor(torch, column.values, name), _tensor(torch, column.offsets, name))
     if isinstance(column, list):
-        return _list_to_tensor(torch, column, name, pin)
+        return _list_to_tensor(torch, column, name)
     if column.dtype.kind in "Mm":
         column = np.ascontiguousarray(column).view(np.int64)
     try:
-        tensor = torch.from_numpy(column)
+        return torch.from_numpy(column)
     except TypeError:
         if column.dtype.kind in "OSUV":
             raise SchemaError(
                 f"expected numbers for a tensor, got {column.dtype} - at field {name}; leave it out with fields= or "
                 "convert it in transform="
             ) from None
-        tensor = torch.from_numpy(column.astype(column.dtype.newbyteorder("=")))
-    return tensor.pin_memory() if pin else tensor
+        return torch.from_numpy(column.astype(column.dtype.newbyteorder("=")))
 
 
-def _list_to_tensor(torch: Any, values: list[Any], name: str, pin: bool) -> Any:
+def _list_to_tensor(torch: Any, values: list[Any], name: str) -> Any:
     """Stack tensors of equal shape, convert arrays to tensors, leave other values."""
-    if values and all(isinstance(value, torch.Tensor) for value in values):
+    kinds = set(map(type, values))
+    if kinds and all(issubclass(kind, torch.Tensor) for kind in kinds):
         if len({(value.shape, value.dtype) for value in values}) == 1:
-            stacked = torch.stack(values)
-            return stacked.pin_memory() if pin else stacked
+            return torch.stack(values)
         return values
-    return [_tensor(torch, value, name, pin) if isinstance(value, np.ndarray) else value for value in values]
+    if not any(issubclass(kind, np.ndarray) for kind in kinds):
+        return values
+    return [_tensor(torch, value, name) if isinstance(value, np.ndarray) else value for value in values]
 
 
 def distributed_rank() -> tuple[int, int]:
