@@ -1,8 +1,8 @@
 """shardex as the side-by-side harness measures it: one dataset per workload, in the format its data asks for.
 
 `Shardex` is the library with its defaults; `Sharded` is the same with the series cut into 256 shards, `Passes` with
-epochs by `Dataset.shuffled` instead of the loader. The harness puts its own folder on `sys.path`, from which
-`adapters.base` comes.
+epochs by `Dataset.shuffled` instead of the loader, `Converted` with the JSON lines converted to a native dataset, as
+peers convert them when they build. The harness puts its own folder on `sys.path`, from which `adapters.base` comes.
 
 Images are stored as `sx.Image`. Everything but `loader_dec` reads the stored bytes, as the harness compares them with
 the source. For `loader_dec` it asks for batches to which its decoder was applied, and gets those that the library has
@@ -80,9 +80,12 @@ class Shardex(Adapter):
         return batch
 
     def iterate(self) -> Any:
-        for batch in self.ds.ordered(1024):
+        for batch in self.ds.ordered(
+            64 if self.w == "images" else 1024
+        ):  # about 2 MB, which the processor's cache holds
             if self.w == "ragged":
-                yield len(batch), {"tokens": (batch.tokens.values, batch.tokens.offsets)}
+                tokens = batch.tokens
+                yield len(batch), {"tokens": (tokens.values, tokens.offsets)}
             else:
                 yield len(batch), batch.columns.data
 
@@ -129,9 +132,27 @@ class Passes(Shardex):
                 yield part.columns.data
 
 
+class Converted(Shardex):
+    config = "the same; jsonl: converted to a native dataset, once, by sx.write(path, sx.open(lines))"
+
+    def build(self, src: Any) -> None:
+        import shardex as sx
+
+        super().build(src)
+        if self.w == "jsonl":
+            sx.write(self.dir / "native", sx.open(str(self.dir / "data.jsonl")), progress=False)
+
+    def open(self) -> None:
+        import shardex as sx
+
+        super().open()
+        if self.w == "jsonl":
+            self.decoded = self.ds = sx.open(str(self.dir / "native"))
+
+
 class Sharded(Shardex):
     config = "the same, cut into 256 shards"
     shards = 256
 
 
-__all__ = ["Passes", "Sharded", "Shardex", "owned"]
+__all__ = ["Converted", "Passes", "Sharded", "Shardex", "owned"]

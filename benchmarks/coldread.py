@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/coldread.py --folder /some/disk/scratch            # the table
     .venv/bin/python benchmarks/coldread.py --folder /some/disk/scratch --more     # and what else was tried
+    .venv/bin/python benchmarks/coldread.py --folder /some/disk/scratch --batches  # first batches of 256, with peers
 
 Makes datasets of about --gib each below the folder (not in tmpfs), and before every measurement drops them from the
 page cache: the mappings let go of their pages, then the files of theirs, and `mincore` tells whether that worked. A
@@ -13,20 +14,21 @@ checked before: what remains of an epoch over data that do not fit into memory. 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import itertools
 import mmap
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import coldbatches
 import numpy as np
+from pagecache import advise, drop, in_memory
 
 import shardex as sx
 from shardex.kernel import gather
@@ -35,16 +37,12 @@ from shardex.loader.stats import TimeSpent
 from shardex.order import Shuffle
 
 BATCH = 256
-PAGE = mmap.PAGESIZE
 SERIES = {
     "history": sx.Array("float32", (100,)),
     "target": sx.Array("float32", (50,)),
     "length": "int32",
     "source": str,
 }
-LIBC = ctypes.CDLL(None, use_errno=True)
-LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 
 Reads = list[np.ndarray]
 Way = Callable[[sx.Dataset, Reads], TimeSpent]
@@ -107,49 +105,6 @@ WORKLOADS = [
     Workload("tokens, 2 KiB", 2048, 40, make_tokens),
     Workload("tar, 20 kB", 20_000, 30, make_tar),
 ]
-
-
-# -- a cold start ---------------------------------------------------------------------------------------------
-
-
-def maps(folder: str) -> Iterator[tuple[int, int]]:
-    """Address and size of every mapping of a file below a folder."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if folder in line and "/_shardex/" not in line and "/.shardex/" not in line:
-            first, last = (int(part, 16) for part in line.split()[0].split("-"))
-            yield first, last - first
-
-
-def drop(folder: str) -> None:
-    """Take the data files out of the page cache; manifests and indexes stay."""
-    for address, size in maps(folder):
-        LIBC.madvise(address, size, mmap.MADV_DONTNEED)
-    for path in files(folder):
-        handle = os.open(path, os.O_RDONLY)
-        os.fsync(handle)
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(handle)
-    if (left := in_memory(folder)) > 0.01:
-        raise SystemExit(f"{folder}: {left:.0%} stay in memory, so this is no cold disk (is it tmpfs?)")
-
-
-def files(folder: str) -> list[Path]:
-    below = (path for path in Path(folder).rglob("*") if path.is_file())
-    return [path for path in below if not {"_shardex", ".shardex"} & set(path.parts)]
-
-
-def in_memory(folder: str) -> float:
-    """The share of the data files that is in the page cache."""
-    resident = total = 0
-    for path in files(folder):
-        with path.open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        pages = np.zeros(-(-len(data) // PAGE), np.uint8)
-        view = np.frombuffer(data, np.uint8)
-        LIBC.mincore(view.ctypes.data, len(data), pages.ctypes.data)
-        resident, total = resident + int((pages & 1).sum()), total + len(pages)
-        del view
-    return resident / max(1, total)
 
 
 # -- ways to read ---------------------------------------------------------------------------------------------
@@ -279,8 +234,7 @@ def measure(work: Workload, ds: sx.Dataset, name: str, way: Way, seed: int) -> t
 
 def read_around(folder: str, on: bool) -> None:
     """Whether the system reads what lies around a page that it has to fetch."""
-    for address, size in maps(folder):
-        LIBC.madvise(address, size, mmap.MADV_NORMAL if on else mmap.MADV_RANDOM)
+    advise(folder, mmap.MADV_NORMAL if on else mmap.MADV_RANDOM)
 
 
 def report(work: Workload, folder: str, ways: dict[str, Way], repetitions: int) -> None:
@@ -317,7 +271,12 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--only", default="", help="workloads whose name begins so")
     parser.add_argument("--more", action="store_true", help="also what did not help")
+    parser.add_argument("--batches", action="store_true", help="first batches of random rows, beside peers")
+    coldbatches.add_arguments(parser)
     asked = parser.parse_args()
+    if asked.batches:
+        coldbatches.compare(asked)
+        return
     wanted = [work for work in WORKLOADS if work.name.startswith(asked.only)]
     for make, group in itertools.groupby(wanted, key=lambda work: work.make):
         with tempfile.TemporaryDirectory(prefix="coldread-", dir=asked.folder) as scratch:

@@ -1,6 +1,7 @@
 """Epochs over a dataset in S3: shuffled batches beside raw obstore on the same ranges, then again from the cache.
 
-    .venv/bin/python benchmarks/far.py            # starts SeaweedFS on this machine
+    .venv/bin/python benchmarks/far.py               # starts SeaweedFS on this machine
+    .venv/bin/python benchmarks/far.py --rows 1000   # random rows of 1 KB: requests and bytes, beside other readers
 
 The data is a tar of --samples images of about 30 KB, and the same samples as a dataset of shardex's own. Raw obstore
 reads the members of each batch of the tar by `get_ranges`, or the files of the dataset whole, in the same order, in the
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import farrows
 import numpy as np
 from remote import seaweed
 
@@ -45,7 +47,7 @@ def raw_ranges(place: ObjectSource, path: str, begin: Any, length: Any, seed: in
     """The members of each batch, by obstore itself."""
     import obstore
 
-    store: Any = place._store(path)._store
+    store: Any = place._connect(path)._store
     key, order = place._key(path), Shuffle(len(begin), seed)
 
     def run() -> None:
@@ -63,7 +65,7 @@ def raw_whole(place: ObjectSource, paths: list[str]) -> Callable[[], None]:
 
     def run() -> None:
         for path in paths:
-            store: Any = place._store(path)._store
+            store: Any = place._connect(path)._store
             memoryview(obstore.get(store, place._key(path)).bytes())
 
     return run
@@ -87,7 +89,7 @@ def compare(name: str, url: str, near: sx.Dataset, raw: Callable[[], None], repe
     for number in range(repetitions):
         with tempfile.TemporaryDirectory() as cache:
             sx.open(url, cache=cache)  # an index, if it needs one
-            ds = sx.open(url, cache=cache, access="ranged")
+            ds = sx.open(url, cache=cache, access="ranged").stored
             taken["raw"].append(timed(raw))
             taken["first"].append(timed(lambda ds=ds: epoch(ds, 1)))  # type: ignore[misc]
             taken["again"].append(timed(lambda ds=ds, seed=number: epoch(ds, seed)))  # type: ignore[misc]
@@ -104,7 +106,7 @@ def requests(url: str) -> str:
     """How many requests the index and one epoch take."""
     with tempfile.TemporaryDirectory() as cache:
         before = {id(one) for one in sources(url)}
-        ds = sx.open(url, cache=cache, access="ranged")
+        ds = sx.open(url, cache=cache, access="ranged").stored
         (remote,) = (one.remote for one in sources(url) if id(one) not in before)
         indexed = remote.traffic.requests, remote.traffic.bytes_read
         epoch(ds, 1)
@@ -125,12 +127,16 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=4000)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--cache", help="where caches are made; a disk that is slower than the store shows")
+    farrows.add_arguments(parser)
     given = parser.parse_args()
     tempfile.tempdir = given.cache
+    if given.rows:
+        farrows.compare(given)
+        return
     with seaweed() as url, tempfile.TemporaryDirectory() as scratch:
         folder, place = Path(scratch), ObjectSource(f"{url}/far")
         write(place, folder, given.samples)
-        near = sx.open(folder / "tar")
+        near = sx.open(folder / "tar").stored  # the bytes of images that cannot be decoded
         index: Any = near.rows.index  # type: ignore[attr-defined]
         rows, (tar,) = np.arange(len(near)), place.paths("tar/")
         start, offset, length = (index.read(name, rows) for name in ("start", "jpg.offset", "jpg.length"))
@@ -139,7 +145,7 @@ def main() -> None:
             "tar", f"{url}/far/tar", near, raw_ranges(place, tar, start + offset, length, 1), given.repetitions, size
         )
         own = place.paths("own/data/")
-        compare("own", f"{url}/far/own", sx.open(folder / "own"), raw_whole(place, own), given.repetitions, size)
+        compare("own", f"{url}/far/own", sx.open(folder / "own").stored, raw_whole(place, own), given.repetitions, size)
         for name in ("tar", "own"):
             print(f"{name}: {requests(f'{url}/far/{name}')}")
 

@@ -33,15 +33,26 @@ Way = Callable[[list[ByteRange]], Any]
 
 
 @contextmanager
-def seaweed() -> Iterator[str]:
-    """SeaweedFS as the tests start it."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from servers import KEY, SECRET, weed_command
-    from servers.keeper import shared_server
+def seaweed_port() -> Iterator[int]:
+    """SeaweedFS as the tests start it, with more volumes; its port."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.servers import KEY, SECRET, weed_command
+    from tests.servers.keeper import shared_server
 
-    with tempfile.TemporaryDirectory() as folder, shared_server(Path(folder) / "weed", weed_command()) as port:
+    command = weed_command()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        shared_server(Path(folder) / "weed", lambda at, ports: [*command(at, ports), "-volume.max=100"]) as port,
+    ):
         keys = {"access_key_id": KEY, "secret_access_key": SECRET, "region": "us-east-1"}
         storage("s3://bench", endpoint=f"http://127.0.0.1:{port}", allow_http=True, **keys)
+        yield port
+
+
+@contextmanager
+def seaweed() -> Iterator[str]:
+    """A folder of SeaweedFS."""
+    with seaweed_port():
         yield "s3://bench/remote"
 
 
@@ -58,7 +69,7 @@ def ways(place: ObjectSource, path: str) -> dict[str, Way]:
     """What is compared."""
     import obstore
 
-    store: Any = place._store(path)._store
+    store: Any = place._connect(path)._store
     key = place._key(path)
     pools = {count: ThreadPoolExecutor(count) for count in (16, 32)}
 
