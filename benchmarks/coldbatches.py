@@ -1,11 +1,11 @@
 """First batches of 256 random rows of a cold disk: shardex, LMDB, Hugging Face datasets and Lance on the same samples.
 
 `coldread.py --batches` runs it, with two kinds of rows: *series* have two arrays, a number and a text (620 B), *tokens*
-have an array and a number (2 KiB). Each measurement is a process of its own: it opens the dataset, drops its files from
-the page cache (`mincore` tells whether that worked), and then reads some batches, each for the first time. The peers
-take turns. "read" is what the process got from the disk. A peer that is not installed is left out; `--peer-python`
-names the interpreter of an environment that has them, and `--before` the `src` of another checkout of shardex with a
-built kernel.
+have an array and a number (2 KiB). Each measurement is a process of its own: it reads a small dataset, so that imports
+are not measured, opens the large one, drops its files from the page cache (`mincore` tells whether that worked), and
+then reads some batches, each for the first time. The peers take turns. "read" is what the process got from the disk. A
+peer that is not installed is left out; `--peer-python` names the interpreter of an environment that has them, and
+`--before` the `src` of another checkout of shardex with a built kernel.
 
 Hugging Face datasets gets the Arrow stream that its own writer makes (1000 rows a batch), without the time that takes.
 """
@@ -239,14 +239,18 @@ def disk_bytes() -> int:
 
 def main(name: str, kind: str, step: str, folder: str, rows: str, *more: str) -> None:
     peer = PEERS[name](kind)
+    small = f"{folder} small"
     if step == "build":
         peer.build(folder, int(rows))
+        peer.build(small, 2 * BATCH)
         print("{}")
         return
     count, seed = map(int, more)
     wanted = np.random.default_rng(100 + seed).choice(int(rows), (count, BATCH), replace=False)
+    first = PEERS[name](kind)
+    first.open(small)
+    first.batch(np.arange(BATCH))
     peer.open(folder)
-    peer.batch(np.arange(2))  # what the first call of all sets up is not the disk's cost
     drop(folder)
     before, spent, begin = disk_bytes(), time.process_time(), time.perf_counter()
     answers = [peer.batch(some) for some in wanted]

@@ -30,8 +30,8 @@ def with_new_sums(data: bytes, path: str, fields: dict[str, str]) -> tuple[bytes
     table = decode_table(data[end:], end, "")
     sums = checksums(data, *table.extents(np.arange(len(table.sums))))
     size = int.from_bytes(data[end + 16 : end + 24], "little")
-    at = end + len(END_OF_STREAM) + size - 8 * len(sums)
-    data = data[:at] + sums.tobytes() + data[at + 8 * len(sums) :]
+    at = end + len(END_OF_STREAM) + size - 4 * (len(sums) + len(sums) % 2)
+    data = data[:at] + sums.tobytes() + data[at + 4 * len(sums) :]
     return data, entry_of(data, end, table, path, fields)
 
 

@@ -37,12 +37,19 @@ class Table:
 
     @property
     def first_block(self) -> Integers:
-        return np.append(0, np.cumsum(-(-(self.end - self.begin) // self.block)))
+        return np.append(0, np.cumsum((self.end - 1) // self.block - self.begin // self.block + 1))
 
-    def extents(self) -> list[tuple[int, int]]:
+    def all_blocks(self) -> list[tuple[int, int]]:
         """Begin and end of each block."""
-        pairs = zip(self.begin.tolist(), self.end.tolist(), strict=True)
-        return [(at, min(at + self.block, end)) for begin, end in pairs for at in range(begin, end, self.block)]
+        return [
+            (max(begin, number * self.block), min(end, (number + 1) * self.block))
+            for begin, end in zip(self.begin.tolist(), self.end.tolist(), strict=True)
+            for number in range(begin // self.block, (end - 1) // self.block + 1)
+        ]
+
+    def extents(self, blocks: Integers) -> tuple[Integers, Integers]:
+        begin, end = np.array(self.all_blocks())[blocks].T
+        return begin, end - begin
 
 
 class File:
@@ -67,11 +74,10 @@ class File:
         found = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         spans = [[_span(one, base) for column in batch.columns for one in _buffers(column)] for batch in found]
         nulls = [[one.null_count for column in batch.columns for one in _parts(column)] for batch in found]
-        sizes = np.diff(ends, prepend=0)
         rows = np.array([batch.num_rows for batch in found])
-        table = Table(rows, ends, block or int(sizes.max()), np.array(spans).reshape(len(rows), -1, 2), np.array(nulls))
+        table = Table(rows, ends, block or 1 << 62, np.array(spans).reshape(len(rows), -1, 2), np.array(nulls))
         table.buffers[..., 0] = np.where(table.buffers[..., 1] > 0, table.buffers[..., 0], table.begin[:, None])
-        table.sums = [xxhash.xxh3_64_intdigest(self.changed[a:b].data) for a, b in table.extents()]
+        table.sums = [xxhash.xxh3_64_intdigest(self.changed[a:b].data) for a, b in table.all_blocks()]
         return table
 
     @property
@@ -80,7 +86,7 @@ class File:
         return self.changed.data.toreadonly()
 
     def check_blocks(self, blocks: Integers, data: Bytes) -> None:
-        extents = self.table.extents()
+        extents = self.table.all_blocks()
         for number in blocks.tolist():
             self.checked.append(number)
             begin, end = extents[number]

@@ -31,7 +31,11 @@ DATA = np.random.default_rng(0).bytes(1 << 20)
 
 
 def expected_sums(data: bytes, begins: Any, sizes: Any) -> list[int]:
-    return [xxh3_64_intdigest(data[a : a + n]) for a, n in zip(begins.tolist(), sizes.tolist(), strict=True)]
+    return [low_half(data[a : a + n]) for a, n in zip(begins.tolist(), sizes.tolist(), strict=True)]
+
+
+def low_half(data: bytes) -> int:
+    return xxh3_64_intdigest(data) & 0xFFFFFFFF
 
 
 def flagged(seed: int) -> NDArray[np.uint8]:
@@ -54,6 +58,15 @@ def test_longer_inputs(ranges: list[tuple[int, int]]) -> None:
     sums = checksums(DATA, begins, sizes)
     assert sums.tolist() == expected_sums(DATA, begins, sizes)
     assert first_difference(DATA, begins, sizes, sums) == -1
+
+
+def test_whole_sums_are_compared_if_they_have_64_bits() -> None:
+    begins, sizes = np.array([0, 5, 9]), np.array([5, 4, 3000])
+    pairs = zip(begins.tolist(), sizes.tolist(), strict=True)
+    sums = np.array([xxh3_64_intdigest(DATA[a : a + n]) for a, n in pairs], np.uint64)
+    assert first_difference(DATA, begins, sizes, sums) == -1
+    sums[1] ^= np.uint64(1 << 40)  # the low half is right
+    assert first_difference(DATA, begins, sizes, sums) == 1
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -85,7 +98,7 @@ def test_every_flipped_bit_of_a_block_is_found() -> None:
 def test_ranges_of_several_buffers() -> None:
     table = Segments(2, lambda number: table.put(number, DATA[number * 1000 : number * 1000 + 700]))
     sums = checksums(table, [5, 0, 1], [600, 0, 699], which=[1, 0, 0])
-    assert sums.tolist() == [xxh3_64_intdigest(one) for one in (DATA[1005:1605], b"", DATA[1:700])]
+    assert sums.tolist() == [low_half(one) for one in (DATA[1005:1605], b"", DATA[1:700])]
     assert first_difference(table, [5, 1, 1], [600, 0, 699], sums, which=[1, 0, 0]) == -1
 
 

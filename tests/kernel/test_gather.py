@@ -796,10 +796,10 @@ both_kernels = pytest.mark.parametrize(
 )
 
 
-def advise(module: Any, ranges: Ranges, gap: int = 0, most: int = 1 << 30) -> int:
+def advise(module: Any, ranges: Ranges, gap: int = 0, most: int = 1 << 30, threads: int = 2) -> int:
     table = ranges.segments
     first = (table,) if module is numpy_kernel else (table.address, table.size)
-    return int(module.advise(*first, ranges.which, ranges.begin, ranges.length, gap, most))
+    return int(module.advise(*first, ranges.which, ranges.begin, ranges.length, gap, most, threads))
 
 
 def cold_file(folder: Path, pages: int) -> tuple[Path, Segments]:

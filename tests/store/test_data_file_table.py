@@ -110,7 +110,7 @@ def foot_of(rows: list[int], end: list[int], buffers: object, nulls: object, sum
         BatchLayout(count, np.array(some, np.int64), np.array(spans, np.int64).reshape(-1, 2))
         for count, some, spans in zip(rows, nulls, buffers, strict=True)  # type: ignore[call-overload]
     ]
-    return END_OF_STREAM + encode_table(rows, end, layouts, np.array(sums, np.uint64), 0)
+    return END_OF_STREAM + encode_table(rows, end, layouts, np.array(sums, np.uint32), 0)
 
 
 BLOCKS = -(-100_000 // BLOCK) + 1

@@ -176,4 +176,4 @@ def test_fingerprints_of_version_2_stay() -> None:
     assert {version: ds.fingerprint for version, ds in found.items()} == FINGERPRINTS_2
 
 
-FINGERPRINTS_2 = {3: "ad45998ada624c80", 9: "d1b6213ac82cf40a", 13: "394a5d220300bcd2"}
+FINGERPRINTS_2 = {3: "b4359158f69406c1", 9: "0822104c8108ff38", 13: "ce36ce2981627edd"}

@@ -25,10 +25,10 @@ from shardex.errors import ChecksumError, FormatError
 from shardex.kernel import Bytes, Integers, Ranges, Segments, unchecked_ranges
 from shardex.sources import is_in_memory
 
-BLOCK_SHIFT = 13
+BLOCK_SHIFT = 12
 BLOCK = 1 << BLOCK_SHIFT
 """Bytes for which one flag stands."""
-_GROUP_SHIFT = 1
+_GROUP_SHIFT = 2
 """Blocks in memory are checked in groups of two to the power of this: hashing 16 KiB takes half a microsecond."""
 _LEAST_RUN = 8
 """Blocks of a run, on average, from which on the read-ahead of the system suffices."""
@@ -56,11 +56,14 @@ class BatchTable(Protocol):
 
     @property
     def block(self) -> int:
-        """Size of the blocks that have a checksum; those of a batch are counted from its begin."""
+        """Size of the blocks that have a checksum, a multiple of `BLOCK`; they begin at its multiples in the file."""
 
     @property
     def first_block(self) -> Integers:
         """Number of the first block of each batch, and the number of all."""
+
+    def extents(self, blocks: Integers) -> tuple[Integers, Integers]:
+        """Return where blocks begin in the file, and their sizes: those at the ends of a batch are cut there."""
 
     @property
     def buffers(self) -> Integers:
@@ -230,10 +233,10 @@ class CheckedFiles:
         if found != (expected := (int(known.counts[number]), int(known.rows[number]), int(known.ends[number]))):
             raise FormatError(f"{file.where}: expected batches, rows and bytes {expected}, got {found}")
         first, behind = int(self.first_chunk[number]), int(self.first_chunk[number + 1])
-        same = table.block == BLOCK
-        first_flag = table.first_block if same else _sums(-(-(table.end - table.begin) // BLOCK))
+        same, spanned = table.block == BLOCK, (table.end - 1 >> BLOCK_SHIFT) - (table.begin >> BLOCK_SHIFT) + 1
+        first_flag = table.first_block if same else _sums(spanned)
         opened = OpenedFile(file, table, first_flag)
-        if table.block % BLOCK and not _one_block_each(table):
+        if table.block % BLOCK:
             raise FormatError(f"{file.where}: expected blocks of a multiple of {BLOCK} bytes, got {table.block}")
         self.opened.setdefault(number, opened)
         if behind - first > 1:
@@ -269,7 +272,8 @@ class CheckedFiles:
         """Return for each batch of a file what must be added to an offset in the file to find its block."""
         opened = self.opened[number]
         assert opened is not None
-        return ((int(self._first_flag[number]) + opened.first_flag[:-1]) << BLOCK_SHIFT) - opened.table.begin
+        flags = int(self._first_flag[number]) + opened.first_flag[:-1]
+        return (flags - (opened.table.begin >> BLOCK_SHIFT)) << BLOCK_SHIFT
 
     @property
     def nowhere(self) -> int:
@@ -310,7 +314,7 @@ class CheckedFiles:
             opened, data = self.opened[number], self.data(number)
             assert opened is not None
             batch = np.searchsorted(opened.first_flag, some, "right") - 1
-            begin = opened.table.begin[batch] + ((some - opened.first_flag[batch]) << BLOCK_SHIFT)
+            begin = _flag_numbers(opened, batch, some) << BLOCK_SHIFT
             if not all(map(is_in_memory, (begin + address_of(data)).tolist())):
                 self._cold.note(1)
 
@@ -378,10 +382,7 @@ class CheckedFiles:
         for number, some in self._by_file(blocks):
             opened = self.opened[number]
             assert opened is not None
-            batch, which = _blocks_of(opened, some)
-            table = opened.table
-            begin = table.begin[batch] + (which - table.first_block[batch]) * table.block
-            length = np.minimum(begin + table.block, table.end[batch]) - begin
+            begin, length = opened.table.extents(_blocks_of(opened, some)[1])
             places.append((np.full(len(begin), number), begin, length))
         return Ranges.concat(self._mapped, places)
 
@@ -461,9 +462,9 @@ class _ColdReads:
 
     def announce(self, ranges: Ranges) -> None:
         """Announce ranges; stop if nothing had to be read."""
-        before = resource.getrusage(_THIS_THREAD).ru_inblock
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_inblock  # threads of the kernel announce, too
         ranges.advise(gap=BLOCK)
-        read = resource.getrusage(_THIS_THREAD).ru_inblock - before
+        read = resource.getrusage(resource.RUSAGE_SELF).ru_inblock - before
         self._left = max(0, self._left - 1)
         self.announces = read > 0 or self._left > 0
 
@@ -516,26 +517,27 @@ def _sums(counts: Sequence[int] | Integers) -> Integers:
     return sums
 
 
-def _one_block_each(table: BatchTable) -> bool:
-    return bool((table.first_block == np.arange(len(table.rows) + 1)).all())
+def _flag_numbers(opened: OpenedFile, batch: Integers, flags: Integers) -> Integers:
+    """Return for which `BLOCK` bytes of the file flags stand, given their batches."""
+    return (opened.table.begin[batch] >> BLOCK_SHIFT) + flags - opened.first_flag[batch]
 
 
 def _blocks_of(opened: OpenedFile, flags: Integers) -> tuple[Integers, Integers]:
     """Return the blocks of a file for which flags stand, distinct, with the batch of each."""
     table = opened.table
     batch = np.searchsorted(opened.first_flag, flags, "right") - 1
-    which = table.first_block[batch] + (((flags - opened.first_flag[batch]) << BLOCK_SHIFT) // table.block)
-    first = _first_of_equals(which)  # flags are sorted, and so are the blocks
-    return batch[first], which[first]
+    ratio, first = table.block >> BLOCK_SHIFT, table.begin[batch] // table.block
+    which = table.first_block[batch] + _flag_numbers(opened, batch, flags) // ratio - first
+    new = _first_of_equals(which)  # flags are sorted, and so are the blocks
+    return batch[new], which[new]
 
 
 def _flags_of(opened: OpenedFile, batch: Integers, blocks: Integers) -> Integers:
     """Return all flags of these blocks."""
-    table = opened.table
-    begin = (blocks - table.first_block[batch]) * table.block
-    end = np.minimum(begin + table.block, table.end[batch] - table.begin[batch])
-    counts = -(-end // BLOCK) - begin // BLOCK
-    firsts = opened.first_flag[batch] + begin // BLOCK
+    begin, size = opened.table.extents(blocks)
+    first = begin >> BLOCK_SHIFT
+    counts = (begin + size - 1 >> BLOCK_SHIFT) - first + 1
+    firsts = opened.first_flag[batch] + first - (opened.table.begin[batch] >> BLOCK_SHIFT)
     return np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
 
 

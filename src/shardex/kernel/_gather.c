@@ -42,6 +42,7 @@ enum { AHEAD = 8, MAX_THREADS = 8 };
 #endif
 static const int64_t THREAD_BYTES = 256 << 10; /* waking up a thread takes as long as copying so much */
 static const int64_t PART_BYTES = 64 << 10;    /* what a thread takes at once */
+static const int64_t ADVISE_BYTES = 64 << 10;  /* starting a read from a disk takes as long as copying so much */
 static const int64_t PERMUTE_BYTES = 64;       /* permuting a number takes at least as long as copying so much */
 
 typedef enum { FINE, CLOSED, OUTSIDE, SHORT, BROKEN, OVERFLOWS } verdict;
@@ -1054,7 +1055,7 @@ static PyObject *value(PyObject *self, PyObject *const *args, Py_ssize_t count) 
     return n[5] ? PyUnicode_DecodeUTF8(data, (Py_ssize_t)(to - from), NULL) : PyBytes_FromStringAndSize(data, (Py_ssize_t)(to - from));
 }
 
-/* ---- advise(address, size, which, begin, length, gap, most): start reading without waiting ---------------- */
+/* ---- advise(address, size, which, begin, length, gap, most, threads): start reading without waiting -------- */
 
 typedef struct {
     uintptr_t begin, end;
@@ -1088,27 +1089,36 @@ static int64_t pages_of(const table *t, const int64_t *which, const int64_t *beg
     return found;
 }
 
-/* Errors are ignored: the system refuses pages that are not mapped from a file, which need no reading. */
-static void will_need(span *spans, int64_t n, uintptr_t gap, uintptr_t most) {
-#ifdef MADV_WILLNEED
+/* Sorts the spans and joins those that are at most `gap` bytes apart, up to `most` bytes of all; returns how many are left. */
+static int64_t join_spans(span *spans, int64_t n, uintptr_t gap, uintptr_t most) {
+    int64_t made = 0;
     qsort(spans, (size_t)n, sizeof *spans, by_begin);
     for (int64_t k = 0; k < n && most;) {
         span s = spans[k++];
         for (; k < n && spans[k].begin <= s.end + gap; k++)
             if (spans[k].end > s.end) s.end = spans[k].end;
-        uintptr_t size = s.end - s.begin < most ? s.end - s.begin : most;
-        madvise((void *)s.begin, (size_t)size, MADV_WILLNEED);
-        most -= size;
+        if (s.end - s.begin > most) s.end = s.begin + most;
+        most -= s.end - s.begin;
+        spans[made++] = s;
     }
+    return made;
+}
+
+/* Errors are ignored: the system refuses pages that are not mapped from a file, which need no reading. */
+static void advise_part(const void *whole, int64_t from, int64_t to) {
+#ifdef MADV_WILLNEED
+    const span *spans = whole;
+    for (; from < to; from++) madvise((void *)spans[from].begin, (size_t)(spans[from].end - spans[from].begin), MADV_WILLNEED);
 #else
-    (void)spans, (void)n, (void)gap, (void)most;
+    (void)whole, (void)from, (void)to;
 #endif
 }
 
 static PyObject *advise(PyObject *self, PyObject *args) {
     Py_buffer address, size, which, begin, length;
     Py_ssize_t gap, most;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*nn:advise", &address, &size, &which, &begin, &length, &gap, &most)) return NULL;
+    int threads;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*nni:advise", &address, &size, &which, &begin, &length, &gap, &most, &threads)) return NULL;
     PyObject *result = NULL;
     span *spans = NULL;
     int64_t n;
@@ -1125,7 +1135,8 @@ static PyObject *advise(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     uintptr_t page = page_size();
     n = pages_of(&t, which.buf, begin.buf, length.buf, n, page, spans);
-    will_need(spans, n, (uintptr_t)gap, (uintptr_t)most & ~(page - 1));
+    n = join_spans(spans, n, (uintptr_t)gap, (uintptr_t)most & ~(page - 1));
+    in_parts(advise_part, spans, n, n * ADVISE_BYTES, threads);
     Py_END_ALLOW_THREADS
     result = PyLong_FromLong(-1);
 end:
@@ -1134,14 +1145,14 @@ end:
     return result;
 }
 
-/* ---- checksums(address, size, which, begin, length, sums, threads) and first_difference(the same) ---------- */
+/* ---- checksums(address, size, which, begin, length, sums, width, threads) and first_difference(the same) ---- */
 
-/* Writes the checksum of each range to `sums`; or compares them, and `first` is the first that differs. */
+/* Writes the checksum of each range to `sums`, its low half if those have 4 bytes; or compares them, and `first` is the first that differs. */
 typedef struct {
     const uint8_t *const *source;
     const int64_t *length;
-    uint64_t *sums;
-    int compare;
+    void *sums;
+    int half, compare;
     int64_t *first;
 } hashing;
 
@@ -1158,8 +1169,10 @@ static void hash_part(const void *whole, int64_t from, int64_t to) {
     const hashing *h = whole;
     for (int64_t k = from; k < to; k++) {
         uint64_t sum = shardex_xxh3(h->source[k], (uint64_t)h->length[k]);
-        if (!h->compare) h->sums[k] = sum;
-        else if (sum != h->sums[k]) {
+        if (!h->compare) {
+            if (h->half) ((uint32_t *)h->sums)[k] = (uint32_t)sum;
+            else ((uint64_t *)h->sums)[k] = sum;
+        } else if (h->half ? (uint32_t)sum != ((uint32_t *)h->sums)[k] : sum != ((uint64_t *)h->sums)[k]) {
             lower(h->first, k);
             return;
         }
@@ -1169,14 +1182,16 @@ static void hash_part(const void *whole, int64_t from, int64_t to) {
 /* Returns a tuple of one number: -1, or the first range whose checksum differs. A plain number names a closed segment. */
 static PyObject *hash_ranges(PyObject *args, int compare) {
     Py_buffer address, size, which, begin, length, sums;
-    int threads;
-    const char *format = compare ? "y*y*y*y*y*y*i:first_difference" : "y*y*y*y*y*w*i:checksums";
-    if (!PyArg_ParseTuple(args, format, &address, &size, &which, &begin, &length, &sums, &threads)) return NULL;
+    int width, threads;
+    const char *format = compare ? "y*y*y*y*y*y*ii:first_difference" : "y*y*y*y*y*w*ii:checksums";
+    if (!PyArg_ParseTuple(args, format, &address, &size, &which, &begin, &length, &sums, &width, &threads)) return NULL;
     PyObject *result = NULL;
     const uint8_t **source = NULL;
     int64_t n, m, k = 0, segment = 0;
     table t;
-    if (!table_of(&address, &size, &t) || !ranges_of(&which, &begin, &length, &n) || !length_of(&sums, 8, "sums", &m)) goto end;
+    if (!table_of(&address, &size, &t) || !ranges_of(&which, &begin, &length, &n)) goto end;
+    int half = width == 4;
+    if (!length_of(&sums, half ? 4 : 8, "sums", &m)) goto end;
     if (m != n) {
         PyErr_Format(PyExc_ValueError, "sums: expected %lld numbers, got %lld", (long long)n, (long long)m);
         goto end;
@@ -1192,7 +1207,7 @@ static PyObject *hash_ranges(PyObject *args, int compare) {
     v = check(&t, which.buf, begin.buf, l, n, source, &k, &segment);
     if (v == FINE) {
         for (int64_t i = 0; i < n; i++) total = total < INT64_MAX - l[i] ? total + l[i] : total;
-        hashing h = {source, l, sums.buf, compare, &first};
+        hashing h = {source, l, sums.buf, half, compare, &first};
         in_parts(hash_part, &h, n, total, threads);
     }
     Py_END_ALLOW_THREADS

@@ -147,7 +147,7 @@ class Ranges:
             return
         if self.segments.fetch is not None and not self.segments.start_fetch(self.which, self.begin, self.length):
             return  # the download has started; bytes that have not arrived must not be read
-        self.segments.call(_kernel.advise, (self.which, self.begin, self.length, gap, _MOST_ADVISED))
+        self.segments.call(_kernel.advise, (self.which, self.begin, self.length, gap, _MOST_ADVISED, threads()))
 
     def _advise_blocks(self, guard: Guard) -> bool:
         """Start to read the blocks that must be checked first; return True if nothing else is to be done."""

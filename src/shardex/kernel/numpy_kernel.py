@@ -29,6 +29,7 @@ Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 _BLOCK = 1 << 22
+Sums = NDArray[np.uint32] | NDArray[np.uint64]
 _NEWLINE, _RETURN, _SPACE = b"\n\r "
 _OUTSIDE = "expected every range inside it, range {} of the request is not"
 _BROKEN = "expected offsets that rise from 0, those of range {} of the request do not"
@@ -128,7 +129,7 @@ def values(table: Any, which: Integers, begin: Integers, length: Integers, text:
     return [value.decode() for value in data] if text else data
 
 
-def advise(table: Any, which: Integers, begin: Integers, length: Integers, gap: int, most: int) -> int:
+def advise(table: Any, which: Integers, begin: Integers, length: Integers, gap: int, most: int, threads: int) -> int:
     if not len(which) == len(begin) == len(length):
         raise ValueError("expected which, begin and length of one size")
     if gap < 0 or most < 0:
@@ -174,26 +175,24 @@ def _pages(
 
 
 def checksums(
-    table: Any, which: Integers, begin: Integers, length: Integers, sums: NDArray[np.uint64], threads: int
+    table: Any, which: Integers, begin: Integers, length: Integers, sums: Sums, width: int, threads: int
 ) -> int | tuple[int]:
     if isinstance(found := _hashes(table, which, begin, length, sums), int):
         return found
-    sums[:] = found
+    sums[:] = np.array(found, np.uint64)
     return (-1,)
 
 
 def first_difference(
-    table: Any, which: Integers, begin: Integers, length: Integers, sums: NDArray[np.uint64], threads: int
+    table: Any, which: Integers, begin: Integers, length: Integers, sums: Sums, width: int, threads: int
 ) -> int | tuple[int]:
     if isinstance(found := _hashes(table, which, begin, length, sums), int):
         return found
-    different = np.array(found, np.uint64) != sums
+    different = np.array(found, np.uint64).astype(sums.dtype) != sums
     return (int(different.argmax()) if different.any() else -1,)
 
 
-def _hashes(
-    table: Any, which: Integers, begin: Integers, length: Integers, sums: NDArray[np.uint64]
-) -> int | list[int]:
+def _hashes(table: Any, which: Integers, begin: Integers, length: Integers, sums: Sums) -> int | list[int]:
     if not len(which) == len(begin) == len(length):
         raise ValueError("expected which, begin and length of one size")
     if len(sums) != len(which):

@@ -313,7 +313,8 @@ class _Examination:
             if block is not None:
                 head = bytes(data[block.begin : block.begin + block.head])
                 layout = with_offset(batch_layout(head, ""), begin + block.begin + block.head)
-                self._batches[number] = _Batch(head, layout, checksums(data, *block_extents(len(data))), schema)
+                sums = checksums(data, *block_extents(begin, begin + len(data)))
+                self._batches[number] = _Batch(head, layout, sums, schema)
 
     def _check(self, data: Any, number: int) -> None:
         """Raise an error if the bytes of a batch differ from their checksum, or its header from the table."""

@@ -23,22 +23,23 @@ from shardex.errors import FormatError
 from shardex.kernel import Integers
 from shardex.store.fragments import Batch, DataFile
 
-BLOCK = 8 << 10
+BLOCK = 4 << 10
 """Size of a block in bytes, and the least that a reader accepts; a power of two.
 
-A first batch of 256 random rows of four fields from a cold disk takes 22, 22 and 33 ms with blocks of 4, 8 and 16 KiB.
-Hashing them all costs the same (30 to 32 GB/s). The checksums of 4 KiB would be 0.2 % of a file, which are read when it
-is opened.
+It is a page of memory, the least that a disk reads for a mapped file: a batch of 256 random rows of four fields of a
+cold disk takes 16 ms, with blocks of 8 KiB 20 ms. The checksums are 0.1 % of a file; they are read when it is opened.
 """
 MAGIC_SIZE = 8
 """Bytes of a file before the schema."""
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _MAGIC = b"SXTABLE2"
 _HEADER = struct.Struct("<8s7Q")
+_WHOLE_BATCHES = 1 << 62
+"""Size of blocks of which each batch has one."""
 _HEAD = 64 << 10
 """Bytes of a batch that are fetched to read its header; a header is rarely larger."""
 
-Sums = NDArray[np.uint64]
+Sums = NDArray[np.uint32] | NDArray[np.uint64]
 Fetch = Callable[[Sequence[tuple[int, int]]], object]
 """Makes byte ranges (begin and end) of a mapped file readable."""
 
@@ -47,7 +48,8 @@ Fetch = Callable[[Sequence[tuple[int, int]]], object]
 class FileTable:
     """Where the batches of a file and their buffers lie, and the checksums of its blocks.
 
-    The blocks of a batch begin with the batch; the last one may be smaller. Blocks have numbers in the file.
+    Blocks begin at multiples of their size in the file, like pages of memory, so that a disk reads no page for nothing.
+    Those at the begin and the end of a batch hold only bytes of the batch. Blocks have numbers in the file.
     """
 
     rows: Integers
@@ -61,7 +63,7 @@ class FileTable:
     nulls: Integers
     """Null count of each field of each batch, and of the parts inside it: two axes."""
     sums: Sums = field(repr=False)
-    """xxh3-64 of each block."""
+    """Checksum of each block: the low 32 bits of its xxh3-64, of files of version 1 all bits."""
     schema: int = 0
     """xxh3-64 of the message with the schema; 0 if it is not known."""
 
@@ -92,8 +94,9 @@ class FileTable:
     def extents(self, blocks: Integers) -> tuple[Integers, Integers]:
         """Return where blocks begin in the file, and their sizes."""
         batch = self.batch_of(blocks)
-        begin = self.begin[batch] + (blocks - self.first_block[batch]) * self.block
-        return begin, np.minimum(self.end[batch] - begin, self.block)
+        whole = (self.begin[batch] // self.block + blocks - self.first_block[batch]) * self.block
+        begin = np.maximum(whole, self.begin[batch])
+        return begin, np.minimum(self.end[batch], whole + self.block) - begin
 
     def batch_of(self, blocks: Integers) -> Integers:
         """Return the batch of each block."""
@@ -102,14 +105,19 @@ class FileTable:
 
 def _first_blocks(begin: Integers, end: Integers, block: int) -> Integers:
     first = np.zeros(len(end) + 1, np.int64)
-    np.cumsum((end - begin + (block - 1)) // block, out=first[1:])
+    np.cumsum((end - 1) // block - begin // block + 1, out=first[1:])
     return first
 
 
-def block_extents(size: int) -> tuple[Integers, Integers]:
-    """Return where the blocks of `size` bytes begin, and their sizes."""
-    begin = np.arange(0, size, BLOCK)
-    return begin, np.minimum(size - begin, BLOCK)
+def block_extents(begin: int, end: int) -> tuple[Integers, Integers]:
+    """Return where the blocks of a batch at these bytes of a file begin in the batch, and their sizes.
+
+    >>> [numbers.tolist() for numbers in block_extents(BLOCK - 100, BLOCK + 300)]
+    [[0, 100], [100, 300]]
+    """
+    cuts = np.arange(begin // BLOCK + 1, -(-end // BLOCK)) * BLOCK - begin
+    bounds = np.concatenate([[0], cuts, [end - begin]])
+    return bounds[:-1], np.diff(bounds)
 
 
 # -- version 2 ----------------------------------------------------------------------------------------------------
@@ -121,7 +129,8 @@ def encode_table(
     """Return the bytes of a table; the buffers of `layouts` begin at offsets in the file."""
     buffers, nodes = (len(layouts[0].buffers), len(layouts[0].nulls)) if layouts else (0, 0)
     arrays: list[Any] = [rows, end, [one.buffers for one in layouts], [one.nulls for one in layouts]]
-    body = b"".join([*(np.array(one, "<i8").tobytes() for one in arrays), sums.astype("<u8").tobytes()])
+    stored = sums.astype("<u4").tobytes() + bytes(len(sums) % 2 * 4)  # the table is a multiple of 8 bytes
+    body = b"".join([*(np.array(one, "<i8").tobytes() for one in arrays), stored])
     size = _HEADER.size + len(body)
     return _HEADER.pack(_MAGIC, size, BLOCK, len(rows), len(sums), buffers, nodes, schema) + body
 
@@ -132,7 +141,7 @@ def decode_table(foot: Any, end: int, where: str) -> FileTable:
     Every number is checked, so that a wrong one is an error here and not later.
 
     >>> layout = BatchLayout(3, np.array([0]), np.array([[0, 0], [64, 24]]))
-    >>> table = encode_table([3], [88], [layout], np.array([7], np.uint64), 0)
+    >>> table = encode_table([3], [88], [layout], np.array([7], np.uint32), 0)
     >>> decode_table(END_OF_STREAM + table, 88, "x.arrow").buffers.tolist()
     [[[0, 0], [64, 24]]]
     """
@@ -140,18 +149,19 @@ def decode_table(foot: Any, end: int, where: str) -> FileTable:
         magic, size, block, count, blocks, buffers, nodes, schema = _HEADER.unpack_from(foot, len(END_OF_STREAM))
     except struct.error:
         raise FormatError(f"{where}: expected a table of batches in a foot of {len(foot)} bytes, got none") from None
-    lengths = [count, count, 2 * count * buffers, count * nodes, blocks]
-    if magic != _MAGIC or size != _HEADER.size + 8 * sum(lengths) or size > len(foot) - len(END_OF_STREAM):
+    lengths = [count, count, 2 * count * buffers, count * nodes]
+    expected = _HEADER.size + 8 * (sum(lengths) + -(-blocks // 2))
+    if magic != _MAGIC or size != expected or size > len(foot) - len(END_OF_STREAM):
         raise FormatError(f"{where}: expected a table of batches in the foot, got something else")
     if block < BLOCK or block & (block - 1) or block > 1 << 40:
         raise FormatError(f"{where}: expected blocks of {BLOCK} bytes, or of a larger power of two, got {block}")
     if not count:
         raise FormatError(f"{where}: expected batches, got none")
     at = len(END_OF_STREAM) + _HEADER.size
-    numbers = np.frombuffer(foot, "<i8", sum(lengths[:-1]), at).astype(np.int64)  # a copy: they are often used
-    stops = list(accumulate(lengths[:-1]))
-    rows, ends, spans, nulls = (numbers[stop - n : stop] for n, stop in zip(lengths[:-1], stops, strict=True))
-    sums = np.require(np.frombuffer(foot, "<u8", blocks, at + numbers.nbytes), np.uint64, "A")
+    numbers = np.frombuffer(foot, "<i8", sum(lengths), at).astype(np.int64)  # a copy: they are often used
+    stops = list(accumulate(lengths))
+    rows, ends, spans, nulls = (numbers[stop - n : stop] for n, stop in zip(lengths, stops, strict=True))
+    sums = np.require(np.frombuffer(foot, "<u4", blocks, at + numbers.nbytes), np.uint32, "A")
     table = FileTable(rows, ends, block, spans.reshape(count, buffers, 2), nulls.reshape(count, nodes), sums, schema)
     _check_table(table, end, where)
     return table
@@ -212,7 +222,7 @@ def table_of_version_1(file: DataFile, data: memoryview, fetch: Fetch) -> FileTa
     table = FileTable(
         rows=np.array([batch.rows for batch in file.batches], np.int64),
         end=np.array([batch.end for batch in file.batches], np.int64),
-        block=max(batch.end - batch.begin for batch in file.batches),
+        block=_WHOLE_BATCHES,
         buffers=np.zeros((len(found), buffers, 2), np.int64),
         nulls=np.zeros((len(found), nodes), np.int64),
         sums=np.array([int(batch.xxh3, 16) for batch in file.batches], np.uint64),

@@ -90,7 +90,7 @@ class ShardWriter:
         self._writer.write_batch(batch)
         parts = _join_small(self._sink.take())
         self._layouts.append(self._layout(_leading_bytes(parts)))
-        self._sums.append(_block_sums(parts))
+        self._sums.append(_block_sums(parts, self.size))
         self._write(parts)
         self._ends.append(self.size)
         self.rows += batch.num_rows
@@ -126,7 +126,7 @@ class ShardWriter:
         self._writer.close()
         del self._writer
         end = b"".join(self._sink.take())
-        sums = np.concatenate([np.empty(0, np.uint64), *self._sums])
+        sums = np.concatenate([np.empty(0, np.uint32), *self._sums])
         rows = [layout.rows for layout in self._layouts]
         table = encode_table(rows, self._ends, self._layouts, sums, self._schema)
         assert end.startswith(END_OF_STREAM) or not rows
@@ -179,12 +179,12 @@ def _leading_bytes(parts: Sequence[Any]) -> bytes:
     return found
 
 
-def _block_sums(parts: Sequence[Any]) -> Sums:
-    """Return the xxh3-64 of each block of the bytes in some buffers."""
-    sums, rest, missing = list[Sums](), list[Any](), 0
+def _block_sums(parts: Sequence[Any], at: int) -> Sums:
+    """Return the checksum of each block of the bytes in some buffers, which are written at an offset of the file."""
+    sums, rest, missing = list[Sums](), list[Any](), -at % BLOCK
     for part in parts:
         view = memoryview(part)
-        if missing:  # the last block of the buffer before ends in this one
+        if missing:  # a block that begins before this buffer
             rest.append(view[:missing])
             begin, missing = min(missing, len(view)), max(0, missing - len(view))
             if missing:
@@ -201,7 +201,8 @@ def _block_sums(parts: Sequence[Any]) -> Sums:
 
 
 def _sum_of(parts: Sequence[Any]) -> Sums:
-    return np.array([xxhash.xxh3_64_intdigest(b"".join(parts))], np.uint64)
+    joined = b"".join(parts)
+    return checksums(joined, [0], [len(joined)])
 
 
 def write_numbers(place: Place, columns: Mapping[str, np.ndarray[Any, Any]]) -> ShardWriter:
