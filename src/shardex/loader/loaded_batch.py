@@ -21,19 +21,25 @@ if TYPE_CHECKING:
 class BatchOrigin:
     """Where the samples of a batch come from; each attribute is computed when it is first used."""
 
-    def __init__(self, recipe: Recipe, epoch: int, position: int, step: int, positions: Integers | None = None) -> None:
+    def __init__(self, recipe: Recipe, plan: Plan, number: int) -> None:
         self._recipe = recipe
-        self._position = position
-        self.epoch = epoch
-        self.step = step
+        self._plan = plan
+        self._number = number
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the batch."""
+        return self._plan.epoch
+
+    @property
+    def step(self) -> int:
         """Number of the batch, counted from 0 over the whole run."""
-        if positions is not None:
-            self.positions = positions
+        return self._plan.step + self._number
 
     @cached_property
     def positions(self) -> Integers:
         """Position of each sample in the order of the epoch."""
-        return self._recipe.positions(Plan(self.epoch, self._position, 1))
+        return self._recipe.batch_positions(self._plan, self._number)
 
     @cached_property
     def rows(self) -> Integers:
@@ -62,7 +68,9 @@ class BatchOrigin:
 
     def part(self, where: slice) -> BatchOrigin:
         """Return where some of the samples come from."""
-        return BatchOrigin(self._recipe, self.epoch, self._position, self.step, self.positions[where])
+        part = BatchOrigin(self._recipe, self._plan, self._number)
+        part.positions = self.positions[where]
+        return part
 
     def __repr__(self) -> str:
         first = self.positions[:1].tolist()

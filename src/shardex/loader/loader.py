@@ -336,14 +336,14 @@ class Loader(Generic[B_co]):
         recipe, cursor = self._recipe, self._run.cursor
         read_size = plan_size(recipe, cursor.steps.mean_batch(cursor.epoch))
         for plan, batches in self._prepare(end, loop, read_size):
-            number = 0
-            for number, prepared in enumerate(batches, 1):
-                if number == 1:
+            number = -1
+            for number, prepared in enumerate(batches):
+                if not number:
                     self._measure(prepared, read_size)
-                batch = self._deliver(prepared, recipe.origin(plan, number - 1))
+                batch = self._deliver(prepared, BatchOrigin(recipe, plan, number))
                 cursor.advance()
                 yield batch
-            if number < plan.batches:
+            if number + 1 < plan.batches:
                 return  # the next batch failed: it is made again as the first of a plan, which raises its error
 
     def _prepare(
@@ -475,7 +475,7 @@ class Loader(Generic[B_co]):
         batches, _ = recipe(plan)
         if (staging := self._open_staging()) is not None:
             batches = staging.stage(batches)
-        batch: B_co = self._output(batches[0], recipe.origin(plan, 0))
+        batch: B_co = self._output(batches[0], BatchOrigin(recipe, plan, 0))
         return batch
 
     def close(self) -> None:

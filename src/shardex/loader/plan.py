@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,14 +42,13 @@ class Plan(NamedTuple):
     """The samples of batches that are chosen by length."""
 
 
-@dataclass(slots=True)
 class PreparedBatch:
-    """The content of one batch, as an executor returns it."""
+    """The content of one batch, as an executor returns it.
 
-    rows: int
-    data: Any
-    """Columns, or what `collate` returned."""
-    lengths: dict[str, Integers] = field(default_factory=dict)
+    Every step makes one, and most have only rows and data: the class has the values of all that is not set.
+    """
+
+    lengths: Mapping[str, Integers] = MappingProxyType({})
     """Lengths (or shapes) of the rows of each padded field."""
     mask: NDArray[np.bool_] | None = None
     """False for rows that fill up the batch or replace a bad sample; None if there are none."""
@@ -59,3 +59,21 @@ class PreparedBatch:
     """True if the columns have become tensors."""
     ready: Any = None
     """Tells when the tensors are on their device; None if they are."""
+
+    def __init__(
+        self,
+        rows: int,
+        data: Any,
+        lengths: Mapping[str, Integers] | None = None,
+        mask: NDArray[np.bool_] | None = None,
+        bad: Sequence[BadSample] = (),
+    ) -> None:
+        self.rows = rows
+        self.data = data
+        """Columns, or what `collate` returned."""
+        if lengths:
+            self.lengths = lengths
+        if mask is not None:
+            self.mask = mask
+        if bad:
+            self.bad = bad

@@ -274,6 +274,13 @@ class Recipe:
         shares = self.shares(plan.position)
         return shares.rows(np.arange(shares.span(plan.batches - 1)[1]))
 
+    def batch_positions(self, plan: Plan, number: int) -> Integers:
+        """Return the positions of the samples of one batch of a plan."""
+        if plan.cut is not None:
+            return plan.cut.of(number)
+        size = (self.options.batch_size or 1) * self.options.world_size
+        return self.positions(Plan(plan.epoch, plan.position + number * size, 1))
+
     def advise(self, plan: Plan) -> None:
         """Announce the reads of a plan to the storage."""
         self.view(plan.epoch).advise(self.positions(plan), self.options.fields)
@@ -329,7 +336,7 @@ class Recipe:
                     batch.data = self.casts.in_worker(batch.data)
             if self.options.collate is not None:
                 with spent.transforming():
-                    batch.data = self.options.collate(LoadedBatch(batch.data, batch, self.origin(plan, number)))
+                    batch.data = self.options.collate(LoadedBatch(batch.data, batch, BatchOrigin(self, plan, number)))
             yield batch
 
     @cached_property
@@ -355,17 +362,11 @@ class Recipe:
         parts = {name: split_column(column, rows) for name, column in tensors.items()}
         for number, count in enumerate(rows):
             cut = Columns.unchecked({name: part[number] for name, part in parts.items()}, count)
-            batch = PreparedBatch(count, cut, size=stored * count // total, has_tensors=True)
+            batch = PreparedBatch(count, cut)
+            batch.size, batch.has_tensors = stored * count // total, True
             if self.options.world_size > 1 and number == len(rows) - 1:
                 self._mask_fill(plan, batch)
             yield batch
-
-    def origin(self, plan: Plan, number: int) -> BatchOrigin:
-        """Return the origin of one batch of a plan."""
-        if plan.cut is not None:
-            return BatchOrigin(self, plan.epoch, plan.position, plan.step + number, plan.cut.of(number))
-        size = (self.options.batch_size or 1) * self.options.world_size
-        return BatchOrigin(self, plan.epoch, plan.position + number * size, plan.step + number)
 
     def _mask_fill(self, plan: Plan, last: PreparedBatch) -> None:
         """Mask the rows that make the last batch of an epoch as long as that of the other ranks."""
