@@ -49,7 +49,8 @@ class Shardex(Adapter):
         if self.w == "images":
             schema["image"] = sx.Image()
         options = {} if self.shards is None else {"shard_rows": -(-src.n // self.shards)}
-        sx.write(self.dir, src, schema, progress=False, **options)
+        with sx.create(self.dir, schema, **options) as out:
+            out.extend(src)
 
     def index_bytes(self) -> int | None:
         where = self.dir / (".shardex" if self.w == "jsonl" else "_shardex")
