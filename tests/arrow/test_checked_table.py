@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardex.arrow import mapped_table
 from shardex.arrow.block_checks import BLOCK
+from shardex.arrow.buffer_layout import column_layouts
 from shardex.arrow.checked_table import CheckedTable
-from shardex.errors import ChecksumError, FieldError, RowError
+from shardex.errors import ChecksumError, FieldError, FormatError, RangeError, RowError
 from shardex.samples import DictSample
 from shardex.schema import Array, Features, Optional
 from tests.arrow.checked_files import File, file_of, table_of
@@ -207,3 +211,36 @@ def test_values_of_any_type(drawn: tuple[Any, list[list[Any]], bool]) -> None:
         first, later = again.sample(row)["v"], table.sample(row)["v"]
         assert type(first) is type(later) and DictSample(v=first) == one
     assert len(table.column("v")) == len(expected)
+
+
+@pytest.mark.parametrize("name", ["n", "x", "t", "s", "b"])
+def test_buffers_that_are_too_short_are_errors_of_the_format(name: str) -> None:
+    (file,) = files_of([[8]])
+    wide = {"n": 8, "x": 512 * 4, "t": 8, "s": 8, "b": 8}[name]
+    layout = column_layouts(file.schema)[name]
+    for part in layout.all():
+        for number in part.buffer_numbers:
+            size = file.table.buffers[0, number, 1]
+            file.table.buffers[0, number, 1] = max(0, size - wide)
+    table = table_of(SCHEMA, [file])
+    for _ in range(6):  # at first by reads, then by getters
+        with pytest.raises((FormatError, RangeError), match="file 0"):
+            table.sample(7)
+    for row in range(8):
+        with suppress(FormatError, RangeError):
+            assert table.sample(row)["n"] == row
+
+
+def test_a_sample_whose_file_another_thread_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch of a row is not known before its file is open, which may happen after it was looked for."""
+    table = table_of(SCHEMA, files_of([[64, 64]]))
+
+    def opened_meanwhile(starts: Any, row: int) -> int:
+        found = bisect_right(starts, row)
+        monkeypatch.setattr(mapped_table, "bisect_right", bisect_right)
+        for other in range(6):
+            table.sample(other)
+        return found
+
+    monkeypatch.setattr(mapped_table, "bisect_right", opened_meanwhile)
+    assert table.sample(64)["n"] == 64

@@ -82,6 +82,16 @@ def test_channels_first_and_one_number_for_all() -> None:
     assert next(iter(sx.Loader(data, 2, dtype={"x": sx.Cast("float16", scale=0.5)}))).x[0, 2].tolist() == [2, 2.5]
 
 
+def test_samples_of_a_batch_are_no_channels() -> None:
+    cast = sx.Cast("float32", mean=(1, 2, 3))
+    for column in ({"x": np.zeros(6, np.uint8)}, {"x": np.zeros((6, 3, 2), np.uint8)}):
+        with pytest.raises(SchemaError, match=r"mean and std have \(3\), got (none|2) at axis -1 .* - at field x"):
+            sx.Loader(sx.open(column), 3, dtype={"x": cast})
+    made = sx.Loader(sx.open({"x": np.zeros(6, np.uint8)}), 3, transform=lambda s: {"x": 5.0}, dtype={"x": cast})
+    with pytest.raises(SchemaError, match=r"got none at axis -1 of arrays of shape \(\) - at field x"):
+        next(iter(made))
+
+
 def test_collate_gets_cast_arrays(ds: sx.Dataset) -> None:
     pytest.importorskip("torch")
     every: list[dict[str, Any]] = [{}, {"to": "torch", "device": "cpu"}]
@@ -118,6 +128,8 @@ def test_integers_that_do_not_fit_raise(options: Any) -> None:
         ({"token": "int64"}, r"expected dtype for the fields .*, got 'token': did you mean 'tokens'"),
         ({"image": sx.Cast("float32", mean=(1, 2))}, r"mean and std have \(2\), got 3 at axis -1 .* - at field image"),
         ({"image": sx.Cast("float32", mean=(1, 2), axis=-5)}, r"got none at axis -5 .* - at field image"),
+        ({"image": sx.Cast("float32", mean=(1, 2), axis=-4)}, r"got none at axis -4 .* - at field image"),
+        ({"tokens": sx.Cast("float32", mean=(1, 2), axis=-2)}, r"got none at axis -2 .* - at field tokens"),
         ("int64", r'expected dtype=\{"field": dtype\}'),
         ({"tokens": "text"}, r"expected a dtype of numbers, such as 'int64', 'float32' or 'bfloat16', got 'text'"),
         ({"tokens": "datetime64[s]"}, r"expected a dtype of numbers"),

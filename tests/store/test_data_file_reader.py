@@ -6,16 +6,20 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
+import xxhash
 
 import shardex as sx
 from shardex.errors import ChecksumError, FormatError, TruncatedShardError, VersionExpired
 from shardex.sources import ByteRange, LocalSource, Source
 from shardex.sources.memory import MemorySource
+from shardex.store import data_file_reader
 from shardex.store import data_files as fragments
 from shardex.store.data_file_damage import Damage, file_by_name
 from shardex.store.data_file_reader import DataFileReader
+from shardex.store.data_file_table import END_OF_STREAM
 from shardex.store.fragments import DataFile
 from shardex.store.manifest import read_manifest
 
@@ -160,3 +164,20 @@ def test_a_large_batch_matches_its_name(tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "d", [{"b": bytes(20 << 20)}])
     (path,) = ds.shards([0])
     assert matches_its_name(LocalSource(tmp_path / "d"), str(Path(path).relative_to(tmp_path / "d")))
+
+
+def test_a_file_that_states_the_checksum_of_another_schema_changes_no_other_file(
+    data: tuple[DataFile, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_file_reader, "_SCHEMAS", {})
+    sx.write(tmp_path / "d", [{"s": "a", "n": 1}], {"s": str, "n": "int8"})
+    (file,) = read_manifest(LocalSource(tmp_path / "d"), 1).fragments[0].groups
+    wrong = bytearray((tmp_path / "d" / file.path).read_bytes())
+    stated = slice(file.end + len(END_OF_STREAM) + 56, file.end + len(END_OF_STREAM) + 64)
+    honest = data[1][data[0].end + len(END_OF_STREAM) :][56:64]
+    assert wrong[stated] != honest
+    wrong[stated] = honest
+    changed = msgspec.structs.replace(file, foot=xxhash.xxh3_64_hexdigest(bytes(wrong[file.end :])))
+    assert reader(changed, bytes(wrong)).schema.names == ["s", "n"]
+    assert reader(*data).schema.names == ["n", "s"]
+    check_readable(reader(*data), {0, 1, 2})

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from pyarrow.dataset import dataset
 
 import shardex as sx
-from shardex.arrow import BatchLayout, arrow_schema
+from shardex.arrow import BLOCK, BatchLayout, arrow_schema
 from shardex.errors import ChecksumError, FormatError
 from shardex.sources import LocalSource
 from shardex.sources.memory import MemorySource
 from shardex.store import data_files
 from shardex.store.data_file_reader import DataFileReader
-from shardex.store.data_file_table import BLOCK, END_OF_STREAM, FileTable, decode_table, encode_table
+from shardex.store.data_file_table import END_OF_STREAM, FileTable, decode_table, encode_table
 from shardex.store.fragments import DataFile
 from shardex.store.manifest import read_manifest
 

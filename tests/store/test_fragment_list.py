@@ -81,6 +81,19 @@ def test_appends_give_few_runs_and_the_same_fragments(keys: bool) -> None:
     assert made.sizes.tolist() == [1000 + 10 * k for k in range(count)]
 
 
+def test_a_fragment_is_in_a_manifest_before_it_is_in_a_run() -> None:
+    disk, made, listed = Disk(), FragmentList(), set[int]()
+    for k in range(300):
+        made = disk.again(made.with_appended(fragments(1, k)).stored_in_runs(disk.write))
+        listed |= {one.first for one in made.inline}
+    assert made.runs and listed == set(range(0, 900, 3))
+    assert made.stored_in_runs(disk.write) is made
+    only_runs = made[: sum(run.fragments for run in made.runs)]
+    before = FragmentList.of([*FragmentList(fragments(40, 1000)).segments, *only_runs.segments])
+    again = before.stored_in_runs(disk.write)  # with a run at the end
+    assert list(again) == list(before) and not again.inline and len(again.runs) == 1 + len(made.runs)
+
+
 def test_nothing_is_read_before_it_is_needed() -> None:
     disk = Disk()
     made = appended_one_by_one(disk, 300)
@@ -119,8 +132,8 @@ def test_fragments_of_other_shapes_are_not_in_the_same_run() -> None:
     every = [*fragments(80, 0, small), *fragments(3, 80, both), *fragments(90, 83, small, keys=True)]
     made = disk.again(FragmentList(every).stored_in_runs(disk.write))
     assert list(made) == every
-    assert [(run.fragments, run.after, run.keys) for run in made.runs] == [(80, 0, False), (90, 3, True)]
-    assert made.inline == every[80:83] and [len(one.groups) for one in made.segments] == [1, 2, 1]
+    assert [(run.fragments, run.after, run.keys) for run in made.runs] == [(80, 0, False), (89, 3, True)]
+    assert made.inline == [*every[80:83], every[-1]] and [len(one.groups) for one in made.segments] == [1, 2, 1, 1]
 
 
 def test_files_of_version_1_and_adopted_shards_stay_in_the_manifest() -> None:
@@ -132,8 +145,8 @@ def test_files_of_version_1_and_adopted_shards_stay_in_the_manifest() -> None:
     disk = Disk()
     every = [foreign, *[old] * 100, *fragments(70)]
     made = disk.again(FragmentList(every).stored_in_runs(disk.write))
-    assert list(made) == every and made.inline == every[:101]
-    assert [(run.fragments, run.after) for run in made.runs] == [(70, 101)]
+    assert list(made) == every and made.inline == [*every[:101], every[-1]]
+    assert [(run.fragments, run.after) for run in made.runs] == [(69, 101)]
     assert made.adopted == foreign.foreign
 
 
@@ -148,10 +161,10 @@ def test_renamed_and_dropped_fields_write_no_file() -> None:
     assert list(changed) == [msgspec.structs.replace(one, groups=[one.groups[0], one.groups[2]]) for one in expected]
     assert len(disk.files) == 1
     paths = paths_of(changed.segments[0])
-    assert len(paths) == 300 and expected[5].groups[1].path not in paths and expected[5].keys.path in paths
+    assert len(paths) == 297 and expected[5].groups[1].path not in paths and expected[5].keys.path in paths
     grown = changed.with_appended(fragments(120, 100, [{"a": "x"}, {"z": "z"}], keys=True))
     merged = disk.again(grown.stored_in_runs(disk.write))
-    assert [run.fragments for run in merged.runs] == [220] and list(merged) == list(grown)
+    assert [run.fragments for run in merged.runs] == [219] and list(merged) == list(grown)
 
 
 def test_moved_files_leave_their_run_and_a_moved_list_does_not() -> None:
@@ -168,8 +181,8 @@ def test_moved_files_leave_their_run_and_a_moved_list_does_not() -> None:
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("rows", 0, "fragments with 300 rows"),
-        ("rows", 1 << 63, "fragments with 300 rows"),
+        ("rows", 0, "fragments with 297 rows"),
+        ("rows", 1 << 63, "fragments with 297 rows"),
         ("first", 1 << 40, "expected ids below"),
         ("first", (1 << 64) - 1, "expected ids below"),
         ("0.size", (1 << 64) - 1, "expected batches inside of files"),
@@ -193,8 +206,8 @@ def test_runs_out_of_order_raise() -> None:
     for changes in ({"after": 1}, {"after": -1}, {"fragments": 0}, {"rows": -1}):
         with pytest.raises(FormatError, match="expected runs in order"):
             FragmentList.stored([], [msgspec.structs.replace(run, **changes)], disk.load, 1000)
-    short = msgspec.structs.replace(run, fragments=99)
-    with pytest.raises(FormatError, match="expected 99 fragments with 300 rows, got 100 with 300"):
+    short = msgspec.structs.replace(run, fragments=98)
+    with pytest.raises(FormatError, match="expected 98 fragments with 297 rows, got 99 with 297"):
         FragmentList.stored([], [short], disk.load, 1000).load()
 
 
@@ -204,4 +217,4 @@ def test_a_segment_of_a_run_decodes_one_fragment() -> None:
     assert isinstance(segment, RunSegment)
     files = segment.files(0)
     assert files.file(7) == fragments(8)[7].groups[0] and files.paths()[7] == files.file(7).path
-    assert (files.ends[7], files.counts[7], files.sizes[7], len(files)) == (900, 1, 1070, 100)
+    assert (files.ends[7], files.counts[7], files.sizes[7], len(files)) == (900, 1, 1070, 99)

@@ -542,3 +542,10 @@ def test_the_latest_file_is_no_leftover(tmp_path: Path) -> None:
     assert leftovers(folder) == [] and values(folder) == list(range(LATEST_EVERY + 2))
     append(folder, -1)
     assert values(folder)[-1] == -1
+
+
+def test_a_pipe_instead_of_the_latest_file_is_not_waited_for(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    sx.write(folder, [{"x": 9}])
+    os.mkfifo(folder / "_shardex" / "latest")
+    assert latest_version(LocalSource(folder)) == 1 and values(str(folder)) == [9]

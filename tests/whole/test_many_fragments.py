@@ -227,14 +227,25 @@ def test_damaged_run_is_an_error_that_names_it(tmp_path: Path, damage: str) -> N
     assert [problem.file for problem in problems] == [run]
     assert problems[0].versions == tuple(version for version in range(1, 13) if version not in others)
     done = sx.recover(folder, tmp_path / "saved", progress=False)
-    assert values(tmp_path / "saved") == list(range(2 * max(others))) and done.version == max(others)
-    assert any(Path(run).stem in note for note in done.notes)
-    assert "expected the 24 samples of version 12" in done.lost[0].why and Path(run).stem in done.lost[0].why
+    assert values(tmp_path / "saved") == list(range(24)) and (done.version, done.lost) == (12, [])
+    assert any("made again from those of older versions" in note and Path(run).stem in note for note in done.notes)
     assert leftovers(folder) == []
     restored = sx.restore(folder, max(others))
     assert restored == 13 and values(folder) == list(range(2 * max(others)))
     append(folder, 77)
     assert values(folder)[-1] == 77
+
+
+def test_recover_takes_an_older_version_if_a_run_cannot_be_made_again(tmp_path: Path) -> None:
+    folder = grown(tmp_path / "d", 12)
+    with sx.edit(folder) as tx:
+        tx.rename_field("x", "z")  # older versions list these fragments with another field
+    path = Path(folder, run := runs(folder)[0])
+    path.write_bytes(path.read_bytes()[:200])
+    done = sx.recover(folder, tmp_path / "saved", progress=False)
+    assert values(tmp_path / "saved") == list(range(24)) and done.version == 12
+    assert any(f"version 13 is lost, because a list of its files is: {folder}/{run}" in note for note in done.notes)
+    assert "expected the 24 samples of version 13" in done.lost[0].why and Path(run).stem in done.lost[0].why
 
 
 # -- keys ---------------------------------------------------------------------------------------------------------

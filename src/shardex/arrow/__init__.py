@@ -30,7 +30,7 @@ copy, are converted by `decode`.
 """
 
 from shardex.arrow.batch_builder import BatchBuilder, EncodedColumns
-from shardex.arrow.block_checks import FileSizes
+from shardex.arrow.block_checks import BLOCK, FileSizes
 from shardex.arrow.checked_table import CheckedTable
 from shardex.arrow.collect import MOST_ROWS
 from shardex.arrow.decode import decode_array, list_bounds, list_parts
@@ -85,6 +85,7 @@ from shardex.arrow.types import (
 )
 
 __all__ = [
+    "BLOCK",
     "CACHE_BYTES",
     "FOOTER_TAIL",
     "MOST_ROWS",

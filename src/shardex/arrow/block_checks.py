@@ -12,7 +12,7 @@ import os
 import resource
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,12 +22,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.errors import ChecksumError, FormatError
-from shardex.kernel import Bytes, Integers, Ranges, Segments, unchecked_ranges
+from shardex.kernel import Bytes, Integers, Ranges, Segments, ends_of, unchecked_ranges
 from shardex.sources import is_in_memory
 
 BLOCK_SHIFT = 12
 BLOCK = 1 << BLOCK_SHIFT
-"""Bytes for which one flag stands."""
+"""Bytes for which one flag stands, and size of the blocks that are written.
+
+It is a page of memory, the least that a disk reads for a mapped file: a batch of 256 random rows of four fields of a
+cold disk takes 16 ms, with blocks of 8 KiB 20 ms.
+"""
 _GROUP_SHIFT = 2
 """Blocks in memory are checked in groups of two to the power of this: hashing 16 KiB takes half a microsecond."""
 _LEAST_RUN = 8
@@ -143,9 +147,9 @@ class CheckedFiles:
         self.known = known
         self._open_file = open_file
         self._mapped = mapped
-        self.first_chunk = _sums(known.counts)
-        self.first_row = _sums(known.rows)
-        self._first_flag = _sums(known.ends // BLOCK + known.counts)
+        self.first_chunk = ends_of(known.counts)
+        self.first_row = ends_of(known.rows)
+        self._first_flag = ends_of(known.ends // BLOCK + known.counts)
         self.starts = self._placeholders()
         self._all_flags = int(self._first_flag[-1])
         unstored = int(known.rows.max(initial=0)) // 8 // BLOCK + 1
@@ -234,7 +238,7 @@ class CheckedFiles:
             raise FormatError(f"{file.where}: expected batches, rows and bytes {expected}, got {found}")
         first, behind = int(self.first_chunk[number]), int(self.first_chunk[number + 1])
         same, spanned = table.block == BLOCK, (table.end - 1 >> BLOCK_SHIFT) - (table.begin >> BLOCK_SHIFT) + 1
-        first_flag = table.first_block if same else _sums(spanned)
+        first_flag = table.first_block if same else ends_of(spanned)
         opened = OpenedFile(file, table, first_flag)
         if table.block % BLOCK:
             raise FormatError(f"{file.where}: expected blocks of a multiple of {BLOCK} bytes, got {table.block}")
@@ -509,12 +513,6 @@ def address_of(data: Bytes) -> int:
     """Return where the bytes of an array are in memory."""
     found: int = data.__array_interface__["data"][0]
     return found
-
-
-def _sums(counts: Sequence[int] | Integers) -> Integers:
-    sums = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=sums[1:])
-    return sums
 
 
 def _flag_numbers(opened: OpenedFile, batch: Integers, flags: Integers) -> Integers:

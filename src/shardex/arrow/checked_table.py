@@ -335,10 +335,11 @@ class CheckedTable(MappedTable):
             if self._reads[chunk] < limit and len(self._unchecked_columns(names, np.array([chunk]))):
                 self._reads[chunk] += 1
                 return _read_only(self.read(np.array([row]), names).sample(0))
-            getters = self._make_getters(chunk, names)
+            getters = None
         try:
+            getters = getters or self._make_getters(chunk, names)
             return {name: getters[name](row - self._starts[chunk]) for name in names}
-        except ValueError as error:
+        except (ValueError, IndexError) as error:
             raise self._bad_value(chunk, row, error) from None
 
     def _make_getters(self, chunk: int, names: Sequence[str]) -> dict[str, Getter]:

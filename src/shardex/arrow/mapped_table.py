@@ -121,8 +121,8 @@ class MappedTable:
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Return one row; arrays are views of the mapped file."""
         chunk = bisect_right(self._starts, row) - 1
-        if (getters := self._getters[chunk]) is None:
-            return self._first_sample(row, fields)
+        if (getters := self._getters[chunk]) is None or row >= self._starts[chunk + 1]:
+            return self._first_sample(row, fields)  # another thread may have opened its file since, and set its starts
         at = row - self._starts[chunk]
         try:
             if fields is None:
@@ -131,7 +131,7 @@ class MappedTable:
         except KeyError:
             check_fields(list(self.features), fields)
             raise
-        except ValueError as error:
+        except (ValueError, IndexError) as error:
             raise self._bad_value(chunk, row, error) from None
 
     def _first_sample(self, row: int, fields: Sequence[str] | None) -> dict[str, Any]:
@@ -142,8 +142,8 @@ class MappedTable:
         self._getters[chunk] = {name: reader.getter(chunk) for name, reader in self._readers.items()}
         return self.sample(row, fields)
 
-    def _bad_value(self, chunk: int, row: int, error: ValueError) -> Exception:
-        """Return the error for a value that getters cannot read: text that is not UTF-8, offsets that do not fit."""
+    def _bad_value(self, chunk: int, row: int, error: Exception) -> Exception:
+        """Return the error for what getters cannot read: text that is not UTF-8, offsets or buffers that do not fit."""
         if isinstance(error, ShardexError):
             return error
         return FormatError(f"{self._chunks.name(chunk)}, sample {row}: expected valid values, got others: {error}")

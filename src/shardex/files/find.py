@@ -30,6 +30,7 @@ from shardex.sources import (
     absolute_path,
     has_credentials,
     is_url,
+    open_regular,
     open_source,
     redact_url,
     strip_credentials,
@@ -182,8 +183,8 @@ def newest_manifests(source: Source) -> list[str]:
     The newest ones are looked for after the version in `LATEST_VERSION`, because listing 10 000 names takes 5 ms.
     """
     if not source.is_remote:
-        with suppress(OSError, ValueError), open(os.path.join(source.url, LATEST_VERSION), "rb") as file:
-            number = int(file.read(9))
+        with suppress(OSError, ValueError), open_regular(os.path.join(source.url, LATEST_VERSION)) as descriptor:
+            number = int(os.read(descriptor, 9))
             names = [f"{STORE_FOLDER}/{number + k:08d}.json" for k in range(LATEST_EVERY + 1)]
             there = [name for name in names if os.path.exists(os.path.join(source.url, name))]
             if there[:1] == names[:1] and there[-1] != names[-1]:  # otherwise the file is out of date

@@ -229,7 +229,7 @@ static PyMethodDef writer_methods[] = {
 static PyType_Slot slots[] = {{Py_tp_new, writer_new},
                               {Py_tp_dealloc, writer_free},
                               {Py_tp_methods, writer_methods},
-                              {Py_tp_doc, "Writes buffers to a file in a thread; see sources/write_behind.py."},
+                              {Py_tp_doc, "Writes buffers to a file in a thread; see kernel/write_behind.py."},
                               {0, NULL}};
 
 static PyType_Spec spec = {"shardex.kernel._write_behind.FileWriter", sizeof(writer), 0, Py_TPFLAGS_DEFAULT, slots};

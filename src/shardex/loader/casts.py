@@ -112,16 +112,20 @@ class Cast:
         """Return what values of a shape are multiplied by, and what is added then."""
         std = np.asarray(self.std, np.float64)
         factor, offset = np.broadcast_arrays(self.scale / std, -np.asarray(self.mean, np.float64) / std)
-        if (channels := self.channels) is None:
+        if self.channels is None:
             return factor, offset
-        after = -self.axis - 1
-        if len(shape) <= after or shape[self.axis] != channels:
-            found = "none" if len(shape) <= after else shape[self.axis]
+        self.check_channels(shape, name)
+        after = [1] * (-self.axis - 1)
+        return factor.reshape(-1, *after), offset.reshape(-1, *after)
+
+    def check_channels(self, shape: Sequence[int | None], name: str) -> None:
+        """Raise if arrays of a shape do not have the channels of `mean` and `std`; sizes that vary are None."""
+        found = shape[self.axis] if len(shape) >= -self.axis else "none"
+        if self.channels is not None and found not in (self.channels, None):
             raise SchemaError(
-                f"expected as many channels as mean and std have ({channels}), got {found} at axis {self.axis} of "
-                f"arrays of shape {tuple(shape[1:])} - at field {name}; choose axis= of the Cast"
+                f"expected as many channels as mean and std have ({self.channels}), got {found} at axis {self.axis} of "
+                f"arrays of shape {tuple(shape)} - at field {name}; choose axis= of the Cast"
             )
-        return factor.reshape(-1, *[1] * after), offset.reshape(-1, *[1] * after)
 
     def tensor(self, torch: Any, values: Any, name: str) -> Any:
         """Return a tensor as this dtype, on its own device."""
@@ -160,6 +164,8 @@ class Casts:
                 raise SchemaError(f"expected numbers to cast to {cast.dtype}, got {dtype} - at field {name}; {_REMEDY}")
             if dtype is not None:
                 cast.check(dtype, name)
+            if (shape := _shape_of(feature)) is not None:
+                cast.check_channels(shape, name)
 
     def in_worker(self, columns: Columns) -> Columns:
         """Return columns with the casts that are made in the worker."""
@@ -177,6 +183,7 @@ class Casts:
             found = self._array(column.values, cast, name)
             return Ragged.from_values(found, column.offsets, column.inner, column.shapes)
         if isinstance(column, np.ndarray):
+            cast.check_channels(column.shape[1:], name)  # the first axis counts samples
             return self._array(column, cast, name)
         return [self._value(value, cast, name) for value in column]
 
@@ -262,6 +269,14 @@ def _check_range(values: NDArray[Any], to: np.dtype[Any], name: str) -> None:
             f"expected integers from {least} to {most} to cast to {to}, got {values.min()} to {values.max()} - at "
             f"field {name}"
         )
+
+
+def _shape_of(feature: Feature) -> tuple[int | None, ...] | None:
+    """Return the shape of the values of a feature, None if only the values tell."""
+    feature = unwrap_optional(feature)
+    if isinstance(feature, Array):
+        return feature.shape
+    return None if isinstance(feature, Media | SequenceFeature) else ()
 
 
 def _dtype_of(feature: Feature) -> np.dtype[Any] | str | None:

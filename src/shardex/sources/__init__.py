@@ -50,7 +50,7 @@ from shardex.sources.decompressed_source import DecompressedSource, Packed
 from shardex.sources.download import download_file
 from shardex.sources.file_lock import LockedFile, locked_file
 from shardex.sources.io_threads import fetches_started
-from shardex.sources.local import LocalSource, is_in_memory, link_or_rename, make_folder, sync_folder
+from shardex.sources.local import LocalSource, is_in_memory, link_or_rename, make_folder, open_regular, sync_folder
 from shardex.sources.page_cache import parse_size
 from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, check_path
 from shardex.sources.url import absolute_path, child_of, is_url, open_source, parent_of, place_of
@@ -89,6 +89,7 @@ __all__ = [
     "locked_file",
     "make_folder",
     "member_names",
+    "open_regular",
     "open_source",
     "parent_of",
     "parse_size",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from shardex.errors import CommitConflict, FieldError, SchemaError
+from shardex.errors import CommitConflict, FieldError, SchemaError, ShardexError
 from shardex.kernel import Integers
 from shardex.schema import MADE_BY, Feature, Features, Optional
 from shardex.sources import Place
@@ -118,7 +119,8 @@ def publish_next(place: Place, version: int, make: Callable[[int], Manifest], co
         version, made = at_latest(place, lambda number: (number, make(number)), version)
         if publish(place, version + 1, made, commit):
             return version + 1
-        place.remove_all(made.fragments.written)
+        with suppress(ShardexError):  # no version names these files, and `clean` removes them, too
+            place.remove_all(made.fragments.written)
         version = latest_version(place)
     raise CommitConflict(
         f"{place.url}: expected to publish a version in {_TRIES} tries, but other writers published first every time"

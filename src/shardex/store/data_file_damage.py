@@ -317,7 +317,7 @@ class _Examination:
                 self._batches[number] = _Batch(head, layout, sums, schema)
 
     def _check(self, data: Any, number: int) -> None:
-        """Raise an error if the bytes of a batch differ from their checksum, or its header from the table."""
+        """Raise an error if the bytes of a batch differ from their checksums."""
         begin, end = self._remains.extents[number]
         if self._file.batches:
             if xxhash.xxh3_64_hexdigest(data) != self._file.batches[number].xxh3:

@@ -254,14 +254,17 @@ def _open(data: memoryview, table: FileTable, where: str) -> pa.ipc.RecordBatchF
 
 
 def _schema_in(data: memoryview, table: FileTable, where: str) -> pa.Schema:
-    """Return the schema in the footer of a file, which is checked; files with the same schema share it."""
+    """Return the schema in the footer of a file, which is checked; files with the same schema share it.
+
+    A file that states the checksum of another schema is not trusted: others would get its columns.
+    """
     found = _SCHEMAS.get(table.schema)
     if found is None:
         found = _open(data, table, where).schema
-        if table.schema:
+        if table.schema == xxhash.xxh3_64_intdigest(found.serialize()):
+            if len(_SCHEMAS) >= _KEPT_SCHEMAS:
+                _SCHEMAS.clear()
             _SCHEMAS[table.schema] = found
-            while len(_SCHEMAS) > _KEPT_SCHEMAS:
-                _SCHEMAS.pop(next(iter(_SCHEMAS)), None)
     return found
 
 

@@ -18,17 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.arrow import BatchLayout, Block, batch_is_compressed, batch_layout, message_at, message_head_size
+from shardex.arrow import BLOCK, BatchLayout, Block, batch_is_compressed, batch_layout, message_at, message_head_size
 from shardex.errors import FormatError
 from shardex.kernel import Integers
 from shardex.store.fragments import Batch, DataFile
 
-BLOCK = 4 << 10
-"""Size of a block in bytes, and the least that a reader accepts; a power of two.
-
-It is a page of memory, the least that a disk reads for a mapped file: a batch of 256 random rows of four fields of a
-cold disk takes 16 ms, with blocks of 8 KiB 20 ms. The checksums are 0.1 % of a file; they are read when it is opened.
-"""
 MAGIC_SIZE = 8
 """Bytes of a file before the schema."""
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"

@@ -18,12 +18,21 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from shardex.arrow import MOST_ROWS, BatchBuilder, BatchLayout, EncodedColumns, batch_layout, message_at, number_array
+from shardex.arrow import (
+    BLOCK,
+    MOST_ROWS,
+    BatchBuilder,
+    BatchLayout,
+    EncodedColumns,
+    batch_layout,
+    message_at,
+    number_array,
+)
 from shardex.errors import ArgumentError, storage_errors
 from shardex.kernel import Columns, checksums
 from shardex.schema import Array, Bytes, Feature, Features, Json, Optional, Struct, Text
 from shardex.sources import Place
-from shardex.store.data_file_table import BLOCK, END_OF_STREAM, MAGIC_SIZE, Sums, encode_table, with_offset
+from shardex.store.data_file_table import END_OF_STREAM, MAGIC_SIZE, Sums, encode_table, with_offset
 from shardex.store.fragments import DataFile, Fragment, new_data_path
 from shardex.store.keys import encode_keys, hash_keys
 

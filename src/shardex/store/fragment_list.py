@@ -244,14 +244,19 @@ class FragmentList(Sequence[Fragment]):
         return FragmentList.of(found)
 
     def stored_in_runs(self, write: Write) -> FragmentList:
-        """Return the fragments with at most some that the manifest lists itself, if they can be in a run."""
+        """Return the fragments with at most some that the manifest lists itself, if they can be in a run.
+
+        The last one is always listed: so every fragment that is appended alone is in a manifest before it is in a run,
+        from which `recover` makes a damaged run again.
+        """
         storable = [one for one in self.segments if isinstance(one, InlineSegment) and one.shape[2]]
         if sum(map(len, storable)) <= (MOST_INLINE_KEYED if any(one.shape[1] for one in storable) else MOST_INLINE):
             return self
         found: list[Segment] = []
         written = []
-        for segment in self.segments:
-            if segment not in storable or len(segment) < _FEWEST:
+        listed = 0 if isinstance(self.segments[-1], RunSegment) else 1
+        for segment in self[: len(self) - listed].segments:
+            if not isinstance(segment, InlineSegment) or not segment.shape[2] or len(segment) < _FEWEST:
                 found.append(segment)
                 continue
             merged: list[Segment] = [segment]
@@ -263,7 +268,7 @@ class FragmentList(Sequence[Fragment]):
                 merged.insert(0, found.pop())
             found.append(joined := written_run(merged, write))
             written.append(joined.run.file.path)
-        made = FragmentList.of(found)
+        made = FragmentList.of([*found, *self[len(self) - listed :].segments])
         made.written = written
         return made
 

@@ -1,6 +1,7 @@
 """`recover`: copies every readable sample of a damaged dataset into a new dataset.
 
-For a native dataset it uses the newest readable manifest, with a tolerant `VersionReader`. Without any manifest it uses
+For a native dataset it uses the newest readable manifest, with a tolerant `VersionReader`; lists of fragments that are
+damaged are made again from older versions, which list the same fragments themselves. Without any manifest it uses
 the data files that match their name, which stands for their checksums. Datasets of other formats are read sample by
 sample (`readable_rows`). The damaged dataset is not changed.
 """
@@ -8,10 +9,12 @@ sample (`readable_rows`). The damaged dataset is not changed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -27,6 +30,7 @@ from shardex.store.commit import with_ids
 from shardex.store.data_file_damage import file_by_name
 from shardex.store.data_file_reader import examine_files
 from shardex.store.fragment_list import FragmentList
+from shardex.store.fragment_segments import InlineSegment, RunSegment, shape_of
 from shardex.store.fragments import DataFile, Fragment, Use
 from shardex.store.inventory import data_files, native_place, uses_of
 from shardex.store.manifest import Manifest, read_manifest
@@ -79,8 +83,8 @@ def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None
     place = native_place(path)
     if place is None:
         return _recover_foreign(path, out, options)
-    notes, unlisted = list[str](), list[Lost]()
-    for number in reversed(versions_in(place)):
+    notes, unlisted, numbers = list[str](), list[Lost](), versions_in(place)[::-1]
+    for at, number in enumerate(numbers):
         try:
             manifest = read_manifest(place, number)
         except VersionExpired:  # `clean` removed it
@@ -92,6 +96,10 @@ def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None
         try:
             manifest.fragments.load()
         except ShardexError as error:
+            if (listed := _relisted(place, manifest, numbers[at + 1 :])) is not None:
+                notes.append(f"a list of files was made again from those of older versions: {error}")
+                found = _recover_version(place, number, listed, bool(options.get("trust_paths")), out, notes)
+                return replace(found, lost=[*unlisted, *found.lost])
             notes.append(f"version {number} is lost, because a list of its files is: {error}")
             if not unlisted:
                 why = f"expected the {manifest.rows} samples of version {number}, got an older version: {error}"
@@ -101,6 +109,62 @@ def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None
         return replace(found, lost=[*unlisted, *found.lost])
     found = _recover_unnamed(place, out, notes)
     return replace(found, lost=[*unlisted, *found.lost])
+
+
+def _relisted(place: Place, manifest: Manifest, older: Sequence[int]) -> Manifest | None:
+    """Return a version whose damaged lists of fragments are replaced by what older versions list.
+
+    A fragment is in the manifest of the version that appended it before it gets into a list. None if the older versions
+    have not exactly the fragments that are missing: some were removed, or have other fields.
+    """
+    damaged = [one for one in manifest.fragments.run_segments if not _can_load(one)]
+    known = [one for one in manifest.fragments.segments if one not in damaged]
+    taken = sorted((int(a), int(a + n)) for segment in known for a, n in zip(segment.firsts, segment.rows, strict=True))
+    found = _fragments_of(place, older, {one.shape for one in damaged}, taken)
+    replaced = dict[RunSegment, InlineSegment]()
+    for segment in damaged:
+        some = [one for one in found if shape_of(one) == segment.shape][: len(segment)]
+        if len(some) != len(segment) or sum(one.rows for one in some) != segment.total:
+            return None
+        replaced[segment] = InlineSegment(some, segment.shape)
+        found = [one for one in found if one not in some]
+    segments = [replaced.get(one, one) if isinstance(one, RunSegment) else one for one in manifest.fragments.segments]
+    return msgspec.structs.replace(manifest, fragments=FragmentList.of(segments))
+
+
+def _fragments_of(
+    place: Place, versions: Iterable[int], shapes: Container[Any], taken: list[tuple[int, int]]
+) -> list[Fragment]:
+    """Return the fragments of some shapes that versions list, in the order of their ids; the newest of each id.
+
+    `taken` are ranges of ids that are left out.
+    """
+    found, seen = dict[int, Fragment](), set[str]()
+    for number in versions:
+        try:
+            segments = read_manifest(place, number).fragments.segments
+        except ShardexError:
+            continue
+        for segment in segments:
+            if isinstance(segment, RunSegment):
+                if segment.run.file.path in seen or not _can_load(segment):
+                    continue
+                seen.add(segment.run.file.path)
+            for one in (segment.fragment(k) for k in range(len(segment))) if segment.shape in shapes else ():
+                ids = one.first, one.first + one.rows
+                at = bisect_left(taken, ids)
+                if (not at or taken[at - 1][1] <= ids[0]) and (at == len(taken) or taken[at][0] >= ids[1]):
+                    found[one.first] = one
+                    taken.insert(at, ids)
+    return [found[first] for first in sorted(found)]
+
+
+def _can_load(segment: RunSegment) -> bool:
+    try:
+        segment.load()
+    except ShardexError:
+        return False
+    return True
 
 
 def _recover_version(
