@@ -150,7 +150,7 @@ class Lance(Reader):
 
 def import_streaming() -> Any:
     """MosaicML Streaming. Its datasets of images, which are not used here, import torchvision: empty modules do."""
-    if not importlib.util.find_spec("torchvision"):
+    if "torchvision" not in sys.modules and not importlib.util.find_spec("torchvision"):
         import transformers  # noqa: F401  # asks whether torchvision is there, so it comes before
 
         given = {"": [], ".datasets": ["VisionDataset", "CIFAR10"], ".transforms": []}

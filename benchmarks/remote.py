@@ -41,7 +41,7 @@ def seaweed_port() -> Iterator[int]:
 
     command = weed_command()
     with (
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,  # the server may still write when it ends
         shared_server(Path(folder) / "weed", lambda at, ports: [*command(at, ports), "-volume.max=100"]) as port,
     ):
         keys = {"access_key_id": KEY, "secret_access_key": SECRET, "region": "us-east-1"}
