@@ -841,3 +841,38 @@ def test_state_of_several_datasets_knows_their_versions(tmp_path: Path) -> None:
     sx.write(tmp_path / "a", [{"x": 4}], mode="append")
     with pytest.raises(StateError, match=r"saved for the versions \[1, 2, None\] of the datasets, these are \[2"):
         sx.Loader(mixed(), 2).load_state_dict(state)
+
+
+LOOP = """
+import resource, sys
+import numpy as np
+import shardex as sx
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def work(batch):
+    return [np.ones(250_000, np.uint8) for _ in range(100)]  # as a loop that decodes images
+
+data = sx.open({"x": np.arange(1200)})
+counts = []
+for batch in sx.Loader(data, 100) if sys.argv[1] == "loader" else range(12):
+    before = faults()
+    work(batch)
+    counts.append(faults() - before)
+print(sum(counts[2:]) / 1000)
+"""
+
+
+def test_memory_that_a_loop_frees_is_kept() -> None:
+    """A page is not got again from the system for each batch; without a loader glibc does so."""
+
+    def faults_of_an_array(how: str, **more: str) -> float:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")} | more
+        done = subprocess.run([sys.executable, "-c", LOOP, how], env=environment, capture_output=True, check=True)
+        return float(done.stdout)
+
+    if faults_of_an_array("plain") < 30:
+        pytest.skip("this allocator keeps freed memory anyway")
+    assert faults_of_an_array("loader") < 10
+    assert faults_of_an_array("loader", MALLOC_TRIM_THRESHOLD_="131072") > 30  # the user has chosen

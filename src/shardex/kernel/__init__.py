@@ -19,7 +19,7 @@ numpy code with the same results where no compiler is available (or with ``SHARD
 - `fingerprint`: hashes any value, to recognise data that changed
 """
 
-from shardex.kernel.array_pool import allocating, pooled_empty
+from shardex.kernel.array_pool import allocating, keep_freed_memory, pooled_empty
 from shardex.kernel.block_flags import unchecked_ranges, unchecked_rows
 from shardex.kernel.buffers import Bytes, Fetch, Integers, Segments
 from shardex.kernel.checksums import checksums, first_difference
@@ -76,6 +76,7 @@ __all__ = [
     "find_lines",
     "first_difference",
     "fit_in_order",
+    "keep_freed_memory",
     "locate",
     "missing_value",
     "permute",

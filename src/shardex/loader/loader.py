@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
 from shardex.dataset import DataIterator, Dataset, ReadSize, byte_size, open
 from shardex.errors import ArgumentError, WorkerError
-from shardex.kernel import Columns
+from shardex.kernel import Columns, keep_freed_memory
 from shardex.loader.batch_executor import make_staging, max_pending, plan_size, start_batch_executor
 from shardex.loader.casts import casts_of
 from shardex.loader.cursor import check_state
@@ -395,6 +395,7 @@ class Loader(Generic[B_co]):
         if self._process != os.getpid():  # a fork copies the loader, but neither its threads nor its processes
             self._executor, self._staging, self._process = None, None, os.getpid()
         if self._executor is None:
+            keep_freed_memory()
             self._executor = start_batch_executor(self._recipe, self._open_staging())
         return self._executor
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from shardex.dataset import Dataset, DecodedRows, MixRows, byte_size, decode_view, innermost_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError
-from shardex.kernel import Columns, Integers, Ragged
+from shardex.kernel import Columns, Integers, Ragged, keep_freed_memory
 from shardex.loader.casts import Casts
 from shardex.loader.column_forms import ColumnForms
 from shardex.loader.cursor import EpochSteps, Steps
@@ -289,6 +289,7 @@ class Recipe:
 
     def __call__(self, plan: Plan, to_tensors: ToTensors | None = None) -> tuple[list[PreparedBatch], TimeSpent]:
         """Make the batches of a plan; stops before a batch that fails, unless that is the first."""
+        keep_freed_memory()  # a worker process has an allocator of its own
         spent, batches = TimeSpent(), list[PreparedBatch]()
         try:
             batches.extend(self.batches(plan, spent, to_tensors))
