@@ -212,6 +212,7 @@ def compare(asked: argparse.Namespace) -> None:
                 folders[name] = f"{scratch}/{name}"
             except RuntimeError as error:
                 print(f"{name} is left out: {error}", file=sys.stderr)
+        os.sync()  # the disk must not write while others read
         found: dict[str, list[dict[str, float]]] = {name: [] for name in folders}
         for seed in range(asked.repetitions):
             for name, folder in folders.items():
