@@ -211,7 +211,8 @@ class TestEnd:
         next(iterator)
         del iterator
         gc.collect()
-        assert not children() - before and open_files() == files
+        assert not children() - before
+        assert open_files() <= files  # idle connections of earlier tests may have been closed meanwhile
 
     def test_end_of_the_values_ends_the_process(self) -> None:
         before = children()
