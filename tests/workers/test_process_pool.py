@@ -362,7 +362,7 @@ class TestErrors:
         lock, before = threading.Lock(), children()
         with pytest.raises(ArgumentError, match=r"expected a job that can be pickled, got .*: cannot pickle"):
             ProcessPool(lambda task: lock, 2)
-        assert children() == before
+        assert children() <= before
 
     def test_unpicklable_task_raises(self, pool: ProcessPool) -> None:
         with pytest.raises(ArgumentError, match="expected a task that can be pickled"):
@@ -393,7 +393,7 @@ class TestErrors:
         with pytest.raises(WorkerError, match=r"expected worker \d \(pid \d+\) to load the job") as caught:
             pool.result(pool.submit(1))
         assert "ValueError: invalid literal for int() with base 10: 'no number'" in str(caught.value.__cause__)
-        assert children() == before
+        assert children() <= before
 
     def test_too_many_open_files_raise(self, fifo: str) -> None:
         def wait() -> Any:
@@ -497,7 +497,7 @@ class TestClosing:
     def test_processes_start_when_needed_and_are_reaped(self) -> None:
         before = children()
         with ProcessPool(call, 2) as pool:
-            assert children() == before
+            assert children() <= before
             ask(pool, int)
             pids = children() - before
             assert len(pids) == 2
