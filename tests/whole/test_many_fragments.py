@@ -236,6 +236,19 @@ def test_damaged_run_is_an_error_that_names_it(tmp_path: Path, damage: str) -> N
     assert values(folder)[-1] == 77
 
 
+def test_recover_never_takes_removed_fragments_for_those_of_a_damaged_run(tmp_path: Path) -> None:
+    folder = grown(tmp_path / "d", 12)
+    first = [dict(sample) | {"x": 100 + k} for k, sample in enumerate(sx.open(folder).head(2))]
+    sx.write(folder, first, mode="overwrite")
+    for k in range(51, 58):
+        append(folder, 2 * k, 2 * k + 1)
+    path = Path(folder, runs(folder)[0])
+    path.write_bytes(path.read_bytes()[:200])
+    done = sx.recover(folder, tmp_path / "saved", progress=False)
+    found = values(tmp_path / "saved")
+    assert found == list(range(100, 100 + len(found))) and done.lost
+
+
 def test_recover_takes_an_older_version_if_a_run_cannot_be_made_again(tmp_path: Path) -> None:
     folder = grown(tmp_path / "d", 12)
     with sx.edit(folder) as tx:

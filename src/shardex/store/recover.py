@@ -128,6 +128,8 @@ def _relisted(place: Place, manifest: Manifest, older: Sequence[int]) -> Manifes
             return None
         replaced[segment] = InlineSegment(some, segment.shape)
         found = [one for one in found if one not in some]
+    if found:  # of samples that were removed since: it is not known which fragments are missing
+        return None
     segments = [replaced.get(one, one) if isinstance(one, RunSegment) else one for one in manifest.fragments.segments]
     return msgspec.structs.replace(manifest, fragments=FragmentList.of(segments))
 
