@@ -34,7 +34,7 @@ kernels = [
     for room, files in [
         ("kernel", ["_gather", "_checksum"]),
         ("kernel", ["_collect"]),
-        ("kernel", ["_write_behind"]),
+        ("kernel", ["_write_behind", "_checksum"]),
         ("media", ["_resize"]),
     ]
 ]

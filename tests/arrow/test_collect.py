@@ -276,6 +276,8 @@ def test_large_samples_get_no_room_for_many_more() -> None:
     collector = BufferCollector(features)
     collector.append({"x": np.zeros(1 << 22, np.uint8)})
     batch_of(collector, features)
+    assert collector._columns[0].data.size == 0
+    collector.append({"x": np.zeros(1 << 22, np.uint8)})
     assert collector._columns[0].data.size == 1 << 22
 
 

@@ -1,4 +1,4 @@
-"""A file that a thread writes has all bytes in order; errors are raised by a later call, and buffers are released."""
+"""A file that a thread writes has all bytes in order and the right checksums; errors are raised by a later call."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import errno
 import multiprocessing
 import os
 import sys
+import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shardex.kernel import file_writer, set_threads
+from shardex.kernel import BlockWriter, set_threads
+from shardex.kernel.buffers import KERNEL
+from shardex.kernel.write_behind import FileWriter
 
 SIZE = 3 << 20
 
@@ -24,11 +31,22 @@ def _two_threads() -> Any:
     set_threads(None)
 
 
-def writer_of(descriptor: int, most: int = 8 << 20) -> Any:
-    writer = file_writer(descriptor, most, 1 << 20)
-    if writer is None:
+def writer_of(descriptor: int, most: int = 8 << 20, block: int = 4096) -> Any:
+    if FileWriter is None or KERNEL == "numpy":
         pytest.skip("the C kernel is not used")
-    return writer
+    return FileWriter(descriptor, most, 1 << 20, block)
+
+
+def sums_of(calls: list[list[bytes]], block: int) -> list[int]:
+    """Return the checksums of what calls of `write` get, as the format document says it."""
+    sums, at = list[int](), 0
+    for parts in calls:
+        data = b"".join(parts)
+        cuts = [0, *range(-at % block or block, len(data), block), len(data)]
+        pieces = [data[begin:end] for begin, end in pairwise(cuts)] if data else []
+        sums += [xxhash.xxh3_64_intdigest(piece) & 0xFFFFFFFF for piece in pieces]
+        at += len(data)
+    return sums
 
 
 @pytest.mark.parametrize("most", [0, 1 << 20, 1 << 30])
@@ -123,7 +141,59 @@ def test_a_forked_child_cannot_use_it(tmp_path: Path) -> None:
         assert (tmp_path / "a").read_bytes() == b"parent"
 
 
-def test_no_thread_if_only_one_may_run(tmp_path: Path) -> None:
-    set_threads(1)
+@given(st.lists(st.lists(st.integers(0, 300), max_size=4), max_size=5), st.integers(1, 130))
+def test_checksums_of_blocks_with_and_without_a_thread(sizes: list[list[int]], block: int) -> None:
+    numbers = np.random.default_rng(1)
+    calls = [[numbers.bytes(size) for size in call] for call in sizes]
+    expected = sums_of(calls, block)
+    with tempfile.TemporaryFile() as file:
+        writer = BlockWriter(file, block, later=True)
+        for call in calls:
+            writer.write(call)
+        assert writer.checksums().tolist() == expected
+        assert writer.size == sum(map(sum, sizes))
+        writer.close()
+    with tempfile.TemporaryFile() as file:
+        thread = writer_of(file.fileno(), block=block)
+        for call in calls:
+            thread.write(call)
+        assert np.frombuffer(thread.checksums(), np.uint32).tolist() == expected
+        thread.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_buffers(tmp_path: Path, threads: int) -> None:
+    set_threads(threads)
+    numbers = np.random.default_rng(2)
+    calls = [
+        [numbers.bytes(500), numbers.bytes(SIZE + 77)],
+        [numbers.bytes(SIZE), numbers.bytes(3)],
+        [numbers.bytes(9)],
+    ]
     with open(tmp_path / "a", "wb") as file:
-        assert file_writer(file.fileno(), 1, 1) is None
+        writer = BlockWriter(file, 4096, later=True)
+        for call in calls:
+            writer.write([memoryview(part) for part in call])
+        assert threads == 2 or writer._thread is None
+        assert writer.checksums().tolist() == sums_of(calls, 4096)
+        writer.write([b"end"])
+        writer.wait()
+        writer.close()
+    assert (tmp_path / "a").read_bytes() == b"".join(map(b"".join, calls)) + b"end"
+
+
+def test_without_later_everything_is_written_at_once(tmp_path: Path) -> None:
+    data = bytearray(SIZE)
+    with open(tmp_path / "a", "wb", buffering=0) as file:
+        writer = BlockWriter(file, 4096)
+        writer.write([data])
+        data[:] = b"x" * SIZE
+        assert (tmp_path / "a").read_bytes() == bytes(SIZE)
+        writer.wait()
+        writer.close()
+
+
+@pytest.mark.parametrize("block", [0, -1, (1 << 20) + 1])
+def test_wrong_sizes_of_blocks(tmp_path: Path, block: int) -> None:
+    with open(tmp_path / "a", "wb") as file, pytest.raises(ValueError, match="blocks"):
+        writer_of(file.fileno(), block=block)

@@ -47,11 +47,15 @@ from shardex.schema import (
 Convert = Callable[[Any], Mapping[str, Any]]
 _ROWS, _BYTES = 64, 4096
 """Room of the first buffers: samples, and bytes of values of different sizes."""
+_GROWTH = 4
+"""Factor by which buffers grow."""
 _SMALL = 64 << 10
 """Largest size of the first buffer of arrays."""
 _INTEGERS = tuple(np.dtype(code).type for code in "bhilqBHILQ")
 _FLOATS = (np.float16, np.float32, np.float64)
 _MOST_SIZES = 16
+_NOTHING, _NO_OFFSETS = np.empty(0, np.uint8), np.zeros(1, np.int64)
+"""Buffers for no rows."""
 
 
 def is_compared(rows: int) -> bool:
@@ -174,7 +178,7 @@ class _Column:
         self.kind, self.convert = self._choose()
         kinds = (collect_kernel.RAGGED, collect_kernel.TEXT, collect_kernel.BYTES, collect_kernel.ENCODED)
         self.varies = self.kind in kinds
-        self.data = self.offsets = self.valid = np.empty(0, np.uint8)
+        self.give_up()
 
     def _choose(self) -> tuple[int, Callable[[Any], Any]]:
         """Return the kind of the field, and the function that converts values which C does not take."""
@@ -239,12 +243,18 @@ class _Column:
         sizes = (self.item, self.width, self.shape, self.low, self.high)
         return (self.name, self.kind, detail, types, *sizes, self.optional)
 
+    def give_up(self) -> None:
+        """Give up the buffers."""
+        self.data: NDArray[Any] = _NOTHING
+        self.offsets: NDArray[Any] = _NO_OFFSETS
+        self.valid: NDArray[Any] = _NOTHING
+
     def room(self, rows: int, size: int, used: int = 0) -> None:
         """Get buffers for so many rows and, if their sizes vary, bytes; keep the first `used` rows."""
         size = size if self.varies else rows * self.width
         self.data = _resized(self.data, max(1, size), self.used(used))
         if self.varies:
-            self.offsets = _resized(self.offsets.view(np.int64), rows + 1, used + 1 if used else 0)
+            self.offsets = _resized(self.offsets, rows + 1, used + 1 if used else 0)
             self.offsets[0] = 0
         if self.optional:
             self.valid = _resized(self.valid, rows, used)
@@ -257,8 +267,6 @@ class _Column:
         """Return the rows as an array, without a copy; the buffers must not be used again."""
         data = self.data[: self.used(rows)]
         offsets = self.offsets[: rows + 1]
-        if self.varies and not rows:
-            offsets = np.zeros(1, np.int64)
         if self.kind in (collect_kernel.TEXT, collect_kernel.BYTES, collect_kernel.ENCODED):
             kind = arrow_type(self.inner)
             array = pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)], 0)
@@ -294,13 +302,16 @@ class BufferCollector:
         self._kernel = collect_kernel.Collector([column.plan() for column in self._columns], np.ndarray)
         width = sum(column.width for column in self._columns if not column.varies)
         self._few = min(16, _SMALL // max(1, width))
-        self._room = max(1, min(_ROWS, _SMALL // max(1, width)))
-        self._sizes = [_BYTES] * len(self._columns)
+        self._first = max(1, min(_ROWS, _SMALL // max(1, width))), [_BYTES] * len(self._columns)
+        """Room of the buffers that the next sample gets: rows, and bytes of each field."""
+        self._room = 0
         self._start_over()
 
     def _start_over(self) -> None:
-        for column, size in zip(self._columns, self._sizes, strict=True):
-            column.room(self._room, size)
+        """Give up the buffers; the next sample gets some, by then perhaps the same memory."""
+        for column in self._columns:
+            column.give_up()
+        self._room = 0
         self._use_buffers(0)
 
     def _use_buffers(self, rows: int) -> None:
@@ -387,7 +398,11 @@ class BufferCollector:
                 )
             else:
                 value, converted = column.convert(sample[column.name]), number
-            stopped = self._kernel.resume(sample, number, value)
+            try:
+                stopped = self._kernel.resume(sample, number, value)
+            except BaseException:
+                self._note_field()
+                raise
         self.field = None
         if stopped == count or absent:
             refuse_unknown_fields(sample, self._features)
@@ -398,9 +413,11 @@ class BufferCollector:
         rows, _, needed = self._kernel.state()
         self._kernel.set_rows(rows, rows)  # after an error below, C does not go on with the buffers that it has
         if rows >= self._room:
-            for column in self._columns:
-                column.room(2 * self._room, column.data.size, rows)
-            self._room = 2 * self._room
+            grown = _GROWTH * self._room, [column.data.size for column in self._columns]
+            room, sizes = grown if self._room else self._first
+            for column, size in zip(self._columns, sizes, strict=True):
+                column.room(room, size, rows)
+            self._room = room
         else:
             column = self._columns[number]
             column.room(self._room, max(needed, 2 * column.data.size), rows)
@@ -415,8 +432,7 @@ class BufferCollector:
         rows = self.rows
         arrays = [c.array(rows) if c.encoder is None else c.encoder.finish() for c in self._columns]
         if rows:
-            self._room = rows + max(rows // 8, self._few)
-            self._sizes = [column.used(rows) * 9 // 8 + _BYTES for column in self._columns]
+            self._first = rows + max(rows // 8, self._few), [c.used(rows) * 9 // 8 + _BYTES for c in self._columns]
             self._start_over()
         return arrays
 

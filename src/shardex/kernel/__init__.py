@@ -15,7 +15,7 @@ numpy code with the same results where no compiler is available (or with ``SHARD
 - `columns`: the columns that reads return; `ragged` and `masked`: two kinds of columns
 - `array_pool`: reuses the memory of large arrays
 - `threads`: how many threads a call may use
-- `write_behind`, `_write_behind.c`: writes to a file in a thread
+- `write_behind`, `_write_behind.c`: writes to a file in a thread, with checksums of its blocks
 - `fingerprint`: hashes any value, to recognise data that changed
 """
 
@@ -45,10 +45,11 @@ from shardex.kernel.gather import (
 from shardex.kernel.masked import Masked, TimeArray, missing_value, values_of, with_missing
 from shardex.kernel.ragged import Ragged, arrays_of, ends_of, value_mask
 from shardex.kernel.threads import cores, set_threads, threads
-from shardex.kernel.write_behind import file_writer
+from shardex.kernel.write_behind import BlockWriter
 
 __all__ = [
     "MISSING",
+    "BlockWriter",
     "Bytes",
     "Column",
     "Columns",
@@ -71,7 +72,6 @@ __all__ = [
     "cut_pieces",
     "digest",
     "ends_of",
-    "file_writer",
     "fill_gaps",
     "find_lines",
     "first_difference",

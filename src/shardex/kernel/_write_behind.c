@@ -1,9 +1,12 @@
 /* Writes buffers to a file in a thread of its own, which never needs the GIL: a thread of Python would wait for it up to
- * 5 ms after each write, while another one runs Python code.
+ * 5 ms after each write, while another one runs Python code. The thread also computes the checksums of what it writes.
  *
  * The buffers of a call are held until they are written. At most `most` bytes wait: a call that adds more returns when
  * fewer do. After an error nothing else is written, and every later call raises it. A child process after a fork has no
  * thread and can only forget the object.
+ *
+ * There is a checksum for each block of `block` bytes at a multiple of it in the file, and for each part of one that a
+ * call begins or ends with. The file must be empty before the first call.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -19,13 +22,18 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+uint64_t shardex_xxh3(const uint8_t *p, uint64_t n); /* _checksum.c */
+
 static const size_t AT_ONCE = 1 << 20; /* written by one call of the system */
+static const size_t LARGEST_BLOCK = 1 << 20;
 
 typedef struct part {
     Py_buffer view;
     struct part *next;
+    int last; /* of its call */
 } part;
 
 typedef struct {
@@ -36,22 +44,65 @@ typedef struct {
     part *waiting, *last; /* to be written; the first one may be under way */
     part *written;        /* to be released by a thread that has the GIL */
     int64_t pending, most, sync_every, unsynced;
+    uint32_t *sums;
+    size_t count, room; /* of the checksums */
+    char *held;         /* the begin of a block that several buffers have parts of */
+    size_t held_size, block, position;
     pid_t process;
     int file, error, ready, running, stopping; /* ready: the lock exists */
 } writer;
 
 /* ---- the thread --------------------------------------------------------------------------------------------- */
 
-static int write_all(writer *self, const char *data, size_t size) {
+static int add_sum(writer *self, const char *data, size_t size) {
+    if (self->count == self->room) {
+        size_t room = self->room ? 2 * self->room : 1024;
+        uint32_t *sums = realloc(self->sums, room * sizeof(uint32_t));
+        if (!sums) return ENOMEM;
+        self->sums = sums;
+        self->room = room;
+    }
+    self->sums[self->count++] = (uint32_t)shardex_xxh3((const uint8_t *)data, size);
+    return 0;
+}
+
+static int sum_held(writer *self) {
+    size_t size = self->held_size;
+    self->held_size = 0;
+    return size ? add_sum(self, self->held, size) : 0;
+}
+
+static int sum_blocks(writer *self, const char *data, size_t size) {
     while (size) {
-        ssize_t count = write(self->file, data, size < AT_ONCE ? size : AT_ONCE);
+        size_t missing = self->block - self->position % self->block;
+        size_t count = size < missing ? size : missing;
+        if (count < missing || self->held_size) {
+            memcpy(self->held + self->held_size, data, count);
+            self->held_size += count;
+            if (count == missing && sum_held(self)) return ENOMEM;
+        } else if (add_sum(self, data, count)) return ENOMEM;
+        self->position += count;
+        data += count;
+        size -= count;
+    }
+    return 0;
+}
+
+static int write_part(writer *self, const part *one) {
+    const char *data = one->view.buf, *end = data + one->view.len, *summed = data;
+    while (data < end) {
+        if (data == summed) {
+            size_t next = (size_t)(end - data) < AT_ONCE ? (size_t)(end - data) : AT_ONCE;
+            if (sum_blocks(self, data, next)) return ENOMEM;
+            summed += next;
+        }
+        ssize_t count = write(self->file, data, (size_t)(summed - data));
         if (count < 0) {
             if (errno == EINTR) continue;
             return errno;
         }
         if (!count) return EIO;
         data += count;
-        size -= (size_t)count;
         self->unsynced += count;
         if (self->sync_every && self->unsynced >= self->sync_every) {
 #ifdef SYNC_FILE_RANGE_WRITE
@@ -60,7 +111,7 @@ static int write_all(writer *self, const char *data, size_t size) {
             self->unsynced = 0;
         }
     }
-    return 0;
+    return one->last ? sum_held(self) : 0;
 }
 
 static void *run(void *argument) {
@@ -72,7 +123,7 @@ static void *run(void *argument) {
         if (!one) break;
         if (!self->error) {
             pthread_mutex_unlock(&self->lock);
-            int error = write_all(self, one->view.buf, (size_t)one->view.len);
+            int error = write_part(self, one);
             pthread_mutex_lock(&self->lock);
             self->error = error;
         }
@@ -142,6 +193,7 @@ static PyObject *write_parts(writer *self, PyObject *parts) {
             PyMem_Free(one);
             return NULL;
         }
+        one->last = k + 1 == PyList_Size(parts);
         pthread_mutex_lock(&self->lock);
         if (self->last) self->last->next = one;
         else self->waiting = one;
@@ -157,6 +209,11 @@ static PyObject *write_parts(writer *self, PyObject *parts) {
 static PyObject *drain(writer *self, PyObject *unused) {
     if (!is_usable(self) || !settle(self, 0)) return NULL;
     Py_RETURN_NONE;
+}
+
+static PyObject *checksums(writer *self, PyObject *unused) {
+    if (!is_usable(self) || !settle(self, 0)) return NULL;
+    return PyBytes_FromStringAndSize((const char *)self->sums, (Py_ssize_t)(self->count * sizeof(uint32_t)));
 }
 
 /* End the thread; what waits is written before, and errors are not raised. */
@@ -184,20 +241,23 @@ static void writer_free(writer *self) {
         Py_XDECREF(nothing);
         pthread_cond_destroy(&self->changed);
         pthread_mutex_destroy(&self->lock);
-    } /* else the buffers stay: a lock may be held for ever */
+        free(self->sums);
+        free(self->held);
+    } /* else the buffers and checksums stay: the thread may have held a lock, or moved them, when the process was forked */
     if (self->file >= 0) close(self->file);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
 }
 
-/* FileWriter(file, most, sync_every). It has a descriptor of its own: the caller may close that of the file at any time, and
+/* FileWriter(file, most, sync_every, block). It has a descriptor of its own: the caller may close that of the file at any time, and
  * its number may then belong to another file. */
 static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
     int file;
-    long long most, sync_every;
-    if (!PyArg_ParseTuple(args, "iLL:FileWriter", &file, &most, &sync_every)) return NULL;
+    long long most, sync_every, block;
+    if (!PyArg_ParseTuple(args, "iLLL:FileWriter", &file, &most, &sync_every, &block)) return NULL;
     if (file < 0 || most < 0 || sync_every < 0) return PyErr_Format(PyExc_ValueError, "expected a file and sizes of 0 or more");
+    if (block < 1 || (size_t)block > LARGEST_BLOCK) return PyErr_Format(PyExc_ValueError, "expected blocks of 1 byte to 1 MiB");
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     writer *self = (writer *)allocate(type, 0);
     if (!self) return NULL;
@@ -208,6 +268,11 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *keywor
         return PyErr_NoMemory();
     }
     self->ready = 1;
+    self->block = (size_t)block;
+    if (!(self->held = malloc(self->block))) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
     if ((self->file = fcntl(file, F_DUPFD_CLOEXEC, 0)) < 0) {
         PyErr_SetFromErrno(PyExc_OSError);
         Py_DECREF(self);
@@ -223,6 +288,7 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *keywor
 static PyMethodDef writer_methods[] = {
     {"write", (PyCFunction)write_parts, METH_O, "Write a list of buffers, which must not change before drain."},
     {"drain", (PyCFunction)drain, METH_NOARGS, "Wait until everything is written."},
+    {"checksums", (PyCFunction)checksums, METH_NOARGS, "Wait until everything is written; return the checksums of its blocks, 4 bytes each."},
     {"close", (PyCFunction)close_writer, METH_NOARGS, "End the thread."},
     {NULL, NULL, 0, NULL}};
 

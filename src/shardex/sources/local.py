@@ -25,7 +25,6 @@ from functools import cache
 from typing import Any, BinaryIO
 
 from shardex.errors import PathError, TruncatedShardError, storage_errors
-from shardex.kernel import file_writer
 from shardex.sources.byte_ranges import ByteRange, read_merged
 from shardex.sources.io_threads import run_all
 from shardex.sources.protocols import Place, Stat, check_path, check_unchanged_file
@@ -33,10 +32,6 @@ from shardex.sources.protocols import Place, Stat, check_path, check_unchanged_f
 _SYNC_FILE_RANGE_WRITE = 2
 _WRITEBACK_EVERY = 2 << 20
 _BUFFER = 64 << 10
-_WRITTEN_LATER = 1 << 20
-"""From so many bytes at once on a thread writes a file: starting one takes 0.1 ms."""
-_MOST_WAITING = 4 << 20
-"""Bytes that wait to be written by a thread."""
 _GAP = 16 << 10
 _LARGEST_READ = 8 << 20
 _READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -249,36 +244,11 @@ class LocalDraft:
         with storage_errors(self._path, "create"):
             make_folder(place.root)
             self.file: BinaryIO = io.BufferedWriter(_EarlyWriteback(self._path, "x"), _BUFFER)
-        self._writer: Any = None
-        """Writes in a thread."""
-
-    def write_later(self, parts: list[Any]) -> None:
-        """Write buffers in a thread, once there are many bytes; they must not change until `wait` returns."""
-        if self._writer is None and sum(memoryview(part).nbytes for part in parts) >= _WRITTEN_LATER:
-            self.file.flush()
-            self._writer = file_writer(self.file.fileno(), _MOST_WAITING, _WRITEBACK_EVERY)
-        if self._writer is not None:
-            self._writer.write(parts)
-            return
-        for part in parts:
-            self.file.write(part)
-
-    def wait(self) -> None:
-        """Wait until all buffers of `write_later` are written."""
-        if self._writer is not None:
-            self._writer.drain()
-
-    def _end_thread(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
 
     def close(self, size: int | None = None) -> None:
         """Sync and close the file; raise an error if it does not have `size` bytes."""
         if self.file.closed:
             return
-        self.wait()
-        self._end_thread()
         self.file.flush()
         os.fsync(self.file.fileno())
         found = os.fstat(self.file.fileno()).st_size
@@ -312,7 +282,6 @@ class LocalDraft:
 
     def discard(self) -> None:
         """Remove the temporary file; an error is ignored, because a leftover does no harm."""
-        self._end_thread()
         with suppress(OSError):  # closing writes buffered bytes, and the disk may be full
             self.file.close()
         with suppress(OSError):

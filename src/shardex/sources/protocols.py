@@ -169,12 +169,6 @@ class Draft(Protocol):
     def file(self) -> BinaryIO:
         """The open file to write to."""
 
-    def write_later(self, parts: list[Any]) -> None:
-        """Write buffers, which must not change until `wait` returns; a later call may raise the error of this one."""
-
-    def wait(self) -> None:
-        """Wait until all buffers of `write_later` are written."""
-
     def close(self, size: int) -> None:
         """End the writing; raise an error if the file does not have `size` bytes."""
 

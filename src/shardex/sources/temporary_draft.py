@@ -7,7 +7,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from shardex.errors import storage_errors
 
@@ -25,14 +25,6 @@ class TemporaryDraft:
         self._put = put
         with storage_errors(tempfile.gettempdir(), "create a temporary file in"):
             self.file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed by publish or discard
-
-    def write_later(self, parts: list[Any]) -> None:
-        """Write buffers."""
-        for part in parts:
-            self.file.write(part)
-
-    def wait(self) -> None:
-        """Do nothing: everything is written."""
 
     def close(self, size: int) -> None:
         """End the writing; raise an error if the file does not have `size` bytes."""

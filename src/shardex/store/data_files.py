@@ -29,10 +29,10 @@ from shardex.arrow import (
     number_array,
 )
 from shardex.errors import ArgumentError, storage_errors
-from shardex.kernel import Columns, checksums
+from shardex.kernel import BlockWriter, Columns
 from shardex.schema import Array, Bytes, Feature, Features, Json, Optional, Struct, Text
 from shardex.sources import Place
-from shardex.store.data_file_table import END_OF_STREAM, MAGIC_SIZE, Sums, encode_table, with_offset
+from shardex.store.data_file_table import END_OF_STREAM, MAGIC_SIZE, encode_table, with_offset
 from shardex.store.fragments import DataFile, Fragment, new_data_path
 from shardex.store.keys import encode_keys, hash_keys
 
@@ -78,20 +78,22 @@ class ShardWriter:
 
     def __init__(self, place: Place, schema: pa.Schema, *, later: bool = False) -> None:
         self._place = place
-        self._later = later
         self._draft = place.draft()
+        self._blocks = BlockWriter(self._draft.file, BLOCK, later=later)
         self._sink = _Messages()
         self._writer = pa.ipc.new_file(pa.PythonFile(self._sink, mode="w"), schema)
         self._fields = {name: name for name in schema.names}
         self._ends: list[int] = []
         self._layouts: list[BatchLayout] = []
-        self._sums: list[Sums] = []
         self._schema = 0
         self._foot = self._content = ""
         self._published: DataFile | None = None
-        self.size = 0
-        """Number of bytes written."""
         self.rows = 0
+
+    @property
+    def size(self) -> int:
+        """Number of bytes written."""
+        return self._blocks.size
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add a record batch."""
@@ -99,7 +101,6 @@ class ShardWriter:
         self._writer.write_batch(batch)
         parts = _join_small(self._sink.take())
         self._layouts.append(self._layout(_leading_bytes(parts)))
-        self._sums.append(_block_sums(parts, self.size))
         self._write(parts)
         self._ends.append(self.size)
         self.rows += batch.num_rows
@@ -118,24 +119,20 @@ class ShardWriter:
 
     def _write(self, parts: list[Any]) -> None:
         with storage_errors(self._place.url, "write"):
-            if self._later:
-                self._draft.write_later(parts)
-            else:
-                for part in parts:
-                    self._draft.file.write(part)
-        self.size += sum(map(len, parts))
+            self._blocks.write(parts)
 
     def wait(self) -> None:
         """Wait until all batches are written."""
         with storage_errors(self._place.url, "write"):
-            self._draft.wait()
+            self._blocks.wait()
 
     def finish(self) -> None:
         """Write the foot and close the file, so that few files are open at a time; upload it if it is remote."""
         self._writer.close()
         del self._writer
         end = b"".join(self._sink.take())
-        sums = np.concatenate([np.empty(0, np.uint32), *self._sums])
+        with storage_errors(self._place.url, "write"):
+            sums = self._blocks.checksums()
         rows = [layout.rows for layout in self._layouts]
         table = encode_table(rows, self._ends, self._layouts, sums, self._schema)
         assert end.startswith(END_OF_STREAM) or not rows
@@ -143,6 +140,8 @@ class ShardWriter:
         self._foot, self._content = xxhash.xxh3_64_hexdigest(foot), xxhash.xxh3_128_hexdigest(foot)
         self._write([foot])
         with storage_errors(self._place.url, "write"):
+            self._blocks.wait()
+            self._blocks.close()
             self._draft.close(self.size)
         if self._place.is_remote:
             self.publish()
@@ -166,6 +165,7 @@ class ShardWriter:
 
     def discard(self) -> None:
         """Remove the temporary file, if it is not published."""
+        self._blocks.close()
         self._draft.discard()
 
 
@@ -186,32 +186,6 @@ def _leading_bytes(parts: Sequence[Any]) -> bytes:
     count = next((number for number, part in enumerate(parts) if not isinstance(part, bytes)), len(parts))
     found: bytes = parts[0] if count == 1 else b"".join(parts[:count])
     return found
-
-
-def _block_sums(parts: Sequence[Any], at: int) -> Sums:
-    """Return the checksum of each block of the bytes in some buffers, which are written at an offset of the file."""
-    sums, rest, missing = list[Sums](), list[Any](), -at % BLOCK
-    for part in parts:
-        view = memoryview(part)
-        if missing:  # a block that begins before this buffer
-            rest.append(view[:missing])
-            begin, missing = min(missing, len(view)), max(0, missing - len(view))
-            if missing:
-                continue
-            sums.append(_sum_of(rest))
-        else:
-            begin = 0
-        end = begin + (len(view) - begin) // BLOCK * BLOCK
-        if end > begin:
-            begins = np.arange(begin, end, BLOCK)
-            sums.append(checksums(view, begins, np.full(len(begins), BLOCK)))
-        rest, missing = ([view[end:]], BLOCK - len(view) + end) if end < len(view) else ([], 0)
-    return np.concatenate([*sums, _sum_of(rest)] if rest and missing else sums)
-
-
-def _sum_of(parts: Sequence[Any]) -> Sums:
-    joined = b"".join(parts)
-    return checksums(joined, [0], [len(joined)])
 
 
 def write_numbers(place: Place, columns: Mapping[str, np.ndarray[Any, Any]]) -> ShardWriter:
