@@ -360,12 +360,12 @@ class Recipe:
         tensors = {**data, **to_tensors(Columns.unchecked(arrays, total)).data}
         bounds = [0, *(min(end, total) for end in ends)]
         rows = [end - begin for begin, end in itertools.pairwise(bounds)]
-        parts = {name: split_column(column, rows) for name, column in tensors.items()}
-        for number, count in enumerate(rows):
-            cut = Columns.unchecked({name: part[number] for name, part in parts.items()}, count)
-            batch = PreparedBatch(count, cut)
+        parts = [split_column(column, rows) for column in tensors.values()]
+        masked = len(rows) - 1 if self.options.world_size > 1 else -1
+        for number, (count, *cut) in enumerate(zip(rows, *parts, strict=True)):
+            batch = PreparedBatch(count, Columns.unchecked(dict(zip(tensors, cut, strict=True)), count))
             batch.size, batch.has_tensors = stored * count // total, True
-            if self.options.world_size > 1 and number == len(rows) - 1:
+            if number == masked:
                 self._mask_fill(plan, batch)
             yield batch
 
