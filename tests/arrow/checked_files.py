@@ -11,8 +11,8 @@ import pyarrow as pa
 import xxhash
 
 from shardex.arrow import BatchBuilder
-from shardex.arrow.block_checks import FileSizes
 from shardex.arrow.checked_table import CheckedTable
+from shardex.arrow.file_blocks import FileSizes
 from shardex.errors import ChecksumError
 from shardex.kernel import Bytes, Integers, Segments
 from shardex.schema import Features

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardex.arrow import mapped_table
-from shardex.arrow.block_checks import BLOCK
 from shardex.arrow.buffer_layout import column_layouts
 from shardex.arrow.checked_table import CheckedTable
+from shardex.arrow.file_blocks import BLOCK
 from shardex.errors import ChecksumError, FieldError, FormatError, RangeError, RowError
 from shardex.samples import DictSample
 from shardex.schema import Array, Features, Optional

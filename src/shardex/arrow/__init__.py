@@ -23,6 +23,7 @@ copy, are converted by `decode`.
 - `field_readers`: the reader of each field of memory-mapped batches
 - `mapped_table`: memory-mapped record batches as one table
 - `checked_table`: files with checksums as one table; `block_checks` checks the blocks that are read
+- `file_blocks`: where the blocks of a file are
 - `buffer_layout`: which buffers of a batch belong to a column
 - `decoded_table`: Parquet row groups and compressed batches as one table, with a cache
 - `sql_columns`: fields as the columns that DuckDB reads
@@ -30,11 +31,11 @@ copy, are converted by `decode`.
 """
 
 from shardex.arrow.batch_builder import BatchBuilder, EncodedColumns
-from shardex.arrow.block_checks import BLOCK, FileSizes
 from shardex.arrow.checked_table import CheckedTable
 from shardex.arrow.collect import MOST_ROWS
 from shardex.arrow.decode import decode_array, list_bounds, list_parts
 from shardex.arrow.decoded_table import CACHE_BYTES, DecodedTable, DecodeLimit
+from shardex.arrow.file_blocks import BLOCK, FileSizes
 from shardex.arrow.hf_metadata import feature_of_hf, media_to_hf
 from shardex.arrow.ipc_footer import (
     FOOTER_TAIL,

@@ -14,124 +14,32 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardex.arrow.file_blocks import (
+    BLOCK,
+    BLOCK_SHIFT,
+    FINISHED,
+    CheckedFile,
+    FileSizes,
+    OpenedFile,
+    distinct,
+    first_of_equals,
+)
 from shardex.errors import ChecksumError, FormatError
 from shardex.kernel import Bytes, Integers, Ranges, Segments, ends_of, unchecked_ranges
 from shardex.sources import is_in_memory
 
-BLOCK_SHIFT = 12
-BLOCK = 1 << BLOCK_SHIFT
-"""Bytes for which one flag stands, and size of the blocks that are written.
-
-It is a page of memory, the least that a disk reads for a mapped file: a batch of 256 random rows of four fields of a
-cold disk takes 16 ms, with blocks of 8 KiB 20 ms.
-"""
 _GROUP_SHIFT = 2
 """Blocks in memory are checked in groups of two to the power of this: hashing 16 KiB takes half a microsecond."""
 _LEAST_RUN = 8
 """Blocks of a run, on average, from which on the read-ahead of the system suffices."""
-_FINISHED = 1 << 40
-"""Stands for the number of checked blocks of a batch whose rest was checked at once."""
 _ANNOUNCED_AFTER_FAULTS = 8
 """Reads that are announced in any case after a check had page faults from disk."""
 _THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
-
-
-class BatchTable(Protocol):
-    """Where the batches of a file are: rows, begin and end of each; its blocks, and the buffers and nulls in it."""
-
-    @property
-    def rows(self) -> Integers:
-        """Rows of each batch."""
-
-    @property
-    def begin(self) -> Integers:
-        """Begin of each batch in the file."""
-
-    @property
-    def end(self) -> Integers:
-        """End of each batch in the file."""
-
-    @property
-    def block(self) -> int:
-        """Size of the blocks that have a checksum, a multiple of `BLOCK`; they begin at its multiples in the file."""
-
-    @property
-    def first_block(self) -> Integers:
-        """Number of the first block of each batch, and the number of all."""
-
-    def extents(self, blocks: Integers) -> tuple[Integers, Integers]:
-        """Return where blocks begin in the file, and their sizes: those at the ends of a batch are cut there."""
-
-    @property
-    def buffers(self) -> Integers:
-        """Begin in the file and size of each buffer of each batch: batches x buffers x 2."""
-
-    @property
-    def nulls(self) -> Integers:
-        """Number of nulls of each array: batches x nodes."""
-
-
-class CheckedFile(Protocol):
-    """A file with checksums of its blocks."""
-
-    @property
-    def where(self) -> str:
-        """Its name for messages."""
-
-    @property
-    def table(self) -> BatchTable:
-        """Its table, fetched and checked."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns whose buffers `table` lists."""
-
-    @property
-    def data(self) -> memoryview:
-        """The mapped file; of a remote one only what was fetched while the view is held may be read."""
-
-    def check_blocks(self, blocks: Integers, data: Bytes) -> None:
-        """Compare the checksums of blocks of the mapped file; raise an error for the first one that differs."""
-
-    def close(self) -> None:
-        """Drop every view of the file."""
-
-
-@dataclass(frozen=True)
-class FileSizes:
-    """What is known of files before they are opened: rows, batches, end of the last batch and size of each."""
-
-    rows: Integers
-    counts: Integers
-    ends: Integers
-    sizes: Integers
-
-
-@dataclass(slots=True)
-class OpenedFile:
-    """A file whose table is known."""
-
-    file: CheckedFile
-    table: BatchTable
-    first_flag: Integers
-    """The first flag of each batch, counted from the first of the file, and the number of all."""
-    data: Bytes | None = field(default=None)
-    """The mapped file; None while it is closed."""
-    checked: Integers = field(init=False)
-    """How many blocks of each batch were checked, `_FINISHED` if the rest was."""
-    left: int = field(init=False)
-    """Number of batches that are not finished."""
-
-    def __post_init__(self) -> None:
-        self.left = len(self.first_flag) - 1
-        self.checked = np.zeros(self.left, np.int64)
 
 
 class CheckedFiles:
@@ -318,7 +226,7 @@ class CheckedFiles:
             opened, data = self.opened[number], self.data(number)
             assert opened is not None
             batch = np.searchsorted(opened.first_flag, some, "right") - 1
-            begin = _flag_numbers(opened, batch, some) << BLOCK_SHIFT
+            begin = opened.pages(batch, some) << BLOCK_SHIFT
             if not all(map(is_in_memory, (begin + address_of(data)).tolist())):
                 self._cold.note(1)
 
@@ -340,7 +248,7 @@ class CheckedFiles:
         if len(some) == self._blocks(number):
             return some
         groups: Integers = some >> _GROUP_SHIFT
-        groups = groups[_first_of_equals(groups)]
+        groups = groups[first_of_equals(groups)]
         every = ((groups << _GROUP_SHIFT)[:, None] + np.arange(1 << _GROUP_SHIFT)).reshape(-1)
         every = every[every < self._blocks(number)]
         rest: Integers = every[self.flags[self._first_flag[number] :][every] == 0]
@@ -386,7 +294,7 @@ class CheckedFiles:
         for number, some in self._by_file(blocks):
             opened = self.opened[number]
             assert opened is not None
-            begin, length = opened.table.extents(_blocks_of(opened, some)[1])
+            begin, length = opened.table.extents(opened.blocks_of(some)[1])
             places.append((np.full(len(begin), number), begin, length))
         return Ranges.concat(self._mapped, places)
 
@@ -399,8 +307,8 @@ class CheckedFiles:
         if opened.table.block == BLOCK:
             flags = which = some
         else:
-            batch, which = _blocks_of(opened, some)
-            flags = _flags_of(opened, batch, which)
+            batch, which = opened.blocks_of(some)
+            flags = opened.flags_of(batch, which)
         opened.file.check_blocks(which, seen)
         with self.exclusive():
             if opened.data is seen:  # otherwise it was closed meanwhile, and its next mapping is checked again
@@ -418,9 +326,9 @@ class CheckedFiles:
         batches = np.searchsorted(first, flags, "right") - 1
         opened.checked += np.bincount(batches, minlength=len(first) - 1)
         most = 2 * opened.checked >= np.diff(first)
-        if not (done := np.flatnonzero(most & (opened.checked < _FINISHED))).size:
+        if not (done := np.flatnonzero(most & (opened.checked < FINISHED))).size:
             return
-        opened.checked[done] = _FINISHED
+        opened.checked[done] = FINISHED
         opened.left -= len(done)
         flags_of = self.flags[int(self._first_flag[number]) :]
         rest = [int(first[k]) + np.flatnonzero(flags_of[first[k] : first[k + 1]] == 0) for k in done.tolist()]
@@ -488,55 +396,10 @@ def _are_scattered(blocks: Integers) -> bool:
     return len(blocks) < _LEAST_RUN * runs
 
 
-def distinct(numbers: Integers) -> Integers:
-    """Return the distinct numbers, sorted; `np.unique` would import numpy.ma, which takes 12 ms.
-
-    >>> distinct(np.array([3, 1, 3])).tolist()
-    [1, 3]
-    """
-    found: Integers = np.sort(numbers)
-    return found[_first_of_equals(found)]
-
-
-def _first_of_equals(numbers: Integers) -> NDArray[np.bool_]:
-    """Return which numbers of a sorted array differ from the one before.
-
-    >>> _first_of_equals(np.array([1, 1, 3])).tolist()
-    [True, False, True]
-    """
-    found = np.ones(len(numbers), np.bool_)
-    found[1:] = numbers[1:] != numbers[:-1]
-    return found
-
-
 def address_of(data: Bytes) -> int:
     """Return where the bytes of an array are in memory."""
     found: int = data.__array_interface__["data"][0]
     return found
-
-
-def _flag_numbers(opened: OpenedFile, batch: Integers, flags: Integers) -> Integers:
-    """Return for which `BLOCK` bytes of the file flags stand, given their batches."""
-    return (opened.table.begin[batch] >> BLOCK_SHIFT) + flags - opened.first_flag[batch]
-
-
-def _blocks_of(opened: OpenedFile, flags: Integers) -> tuple[Integers, Integers]:
-    """Return the blocks of a file for which flags stand, distinct, with the batch of each."""
-    table = opened.table
-    batch = np.searchsorted(opened.first_flag, flags, "right") - 1
-    ratio, first = table.block >> BLOCK_SHIFT, table.begin[batch] // table.block
-    which = table.first_block[batch] + _flag_numbers(opened, batch, flags) // ratio - first
-    new = _first_of_equals(which)  # flags are sorted, and so are the blocks
-    return batch[new], which[new]
-
-
-def _flags_of(opened: OpenedFile, batch: Integers, blocks: Integers) -> Integers:
-    """Return all flags of these blocks."""
-    begin, size = opened.table.extents(blocks)
-    first = begin >> BLOCK_SHIFT
-    counts = (begin + size - 1 >> BLOCK_SHIFT) - first + 1
-    firsts = opened.first_flag[batch] + first - (opened.table.begin[batch] >> BLOCK_SHIFT)
-    return np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
 
 
 _closable: weakref.WeakSet[CheckedFiles] = weakref.WeakSet()

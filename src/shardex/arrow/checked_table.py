@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.block_checks import CheckedFile, CheckedFiles, FileSizes, OpenedFile, address_of, distinct
+from shardex.arrow.block_checks import CheckedFiles, address_of
 from shardex.arrow.buffer_layout import Layout, array_of, column_layouts
 from shardex.arrow.chunks import Chunks, Getter
+from shardex.arrow.file_blocks import CheckedFile, FileSizes, OpenedFile, distinct
 from shardex.arrow.mapped_table import MappedTable
 from shardex.arrow.media_structs import no_file
 from shardex.errors import FormatError, RangeError

@@ -16,10 +16,10 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-DATA_FILE = r"data/[0-9a-f]{32}(-[0-9a-f]{16})?\.arrow"
-"""Regular expression of the paths of data files; see `new_data_path`."""
+DATA_FILE = r"data/([0-9a-f]{32})(-[0-9a-f]{16})?\.arrow"
+"""Regular expression of the paths of data files, with their content and number; see `new_data_path`."""
 _NUMBER = re.compile(rb"(data/[0-9a-f]{32})-[0-9a-f]{16}(\.arrow)")
-_CONTENT = re.compile(r"data/([0-9a-f]{32})(-[0-9a-f]{16})?\.arrow")
+_PATH = re.compile(DATA_FILE)
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
@@ -150,7 +150,7 @@ def path_of_copy(path: str, number: str | None = None) -> str:
 
 def content_of(path: str) -> str:
     """Return the xxh3-128 in the path of a data file, which stands for its content."""
-    found = _CONTENT.fullmatch(path)
+    found = _PATH.fullmatch(path)
     return found[1] if found else xxhash.xxh3_128_hexdigest(path.encode())
 
 
