@@ -54,7 +54,7 @@ class PreparedBatch:
     """False for rows that fill up the batch or replace a bad sample; None if there are none."""
     bad: Sequence[BadSample] = ()
     size: int = 0
-    """Bytes that were read, if the columns are tensors; 0 if they tell."""
+    """Bytes that were read for the first batch of a plan, if its columns are tensors; 0 if they tell."""
     has_tensors: bool = False
     """True if the columns have become tensors."""
     ready: Any = None

@@ -354,17 +354,19 @@ class Recipe:
 
     def _cut(self, plan: Plan, columns: Columns, ends: Iterable[int], to_tensors: ToTensors) -> Iterator[PreparedBatch]:
         """Yield batches of tensors, cut from the columns of a whole plan; lists are of text and objects, and stay."""
-        total, stored = len(columns), byte_size(columns)
+        total = len(columns)
         data = (self.casts.in_worker(columns) if self.options.dtype else columns).data
         arrays = {name: column for name, column in data.items() if not isinstance(column, list)}
         tensors = {**data, **to_tensors(Columns.unchecked(arrays, total)).data}
         bounds = [0, *(min(end, total) for end in ends)]
         rows = [end - begin for begin, end in itertools.pairwise(bounds)]
-        parts = [split_column(column, rows) for column in tensors.values()]
+        parts = [(name, split_column(column, rows)) for name, column in tensors.items()]
         masked = len(rows) - 1 if self.options.world_size > 1 else -1
-        for number, (count, *cut) in enumerate(zip(rows, *parts, strict=True)):
-            batch = PreparedBatch(count, Columns.unchecked(dict(zip(tensors, cut, strict=True)), count))
-            batch.size, batch.has_tensors = stored * count // total, True
+        for number, count in enumerate(rows):
+            batch = PreparedBatch(count, Columns.unchecked({name: part[number] for name, part in parts}, count))
+            batch.has_tensors = True
+            if not number:
+                batch.size = byte_size(columns) * count // total
             if number == masked:
                 self._mask_fill(plan, batch)
             yield batch

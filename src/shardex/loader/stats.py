@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import resource
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from resource import getrusage
+from time import perf_counter
 
 import numpy as np
 
@@ -19,12 +20,6 @@ _THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 _WAITING = 64
 """Batches whose lengths wait to be counted; and length of an array that does not wait."""
-
-
-def _usage() -> tuple[int, int, float]:
-    """Number of major page faults (and remote fetches) of this thread, of its voluntary context switches, CPU time."""
-    used = resource.getrusage(_THIS_THREAD)
-    return used.ru_majflt + fetches_started(), used.ru_nvcsw, used.ru_utime + used.ru_stime
 
 
 @dataclass
@@ -46,11 +41,11 @@ class TimeSpent:
     @contextmanager
     def transforming(self) -> Iterator[None]:
         """Count the time of a `with` block as transform."""
-        begin = time.perf_counter()
+        begin = perf_counter()
         try:
             yield
         finally:
-            self.transform += time.perf_counter() - begin
+            self.transform += perf_counter() - begin
 
     def add(self, other: TimeSpent) -> None:
         """Add the numbers of another one."""
@@ -61,25 +56,31 @@ class TimeSpent:
 
 
 class _Reading:
-    """The context of `TimeSpent.reading`."""
+    """The context of `TimeSpent.reading`. If the thread neither slept nor read pages from disk, it only decoded."""
 
-    __slots__ = ("_mapped", "_spent", "_usage", "_wall")
+    __slots__ = ("_fetches", "_mapped", "_spent", "_used", "_wall")
 
     def __init__(self, spent: TimeSpent) -> None:
         self._spent = spent
 
     def __enter__(self) -> None:
-        self._mapped, self._usage, self._wall = time_in_functions(), _usage(), time.perf_counter()
+        self._mapped, self._fetches, self._used = time_in_functions(), fetches_started(), getrusage(_THIS_THREAD)
+        self._wall = perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        spent, (faults, waits, busy), (mapped, mapped_busy) = self._spent, self._usage, self._mapped
-        (more_faults, more_waits, more_busy), wall = _usage(), time.perf_counter() - self._wall
-        now, now_busy = time_in_functions()
-        mapped, mapped_busy = now - mapped, now_busy - mapped_busy
-        wall, busy = wall - mapped, more_busy - busy - mapped_busy
-        spent.transform += mapped
-        spent.faults += more_faults - faults
-        slept = max(0.0, wall - busy) if (more_faults, more_waits) != (faults, waits) else 0.0
+        wall, used = perf_counter() - self._wall, getrusage(_THIS_THREAD)
+        spent, before, mapped = self._spent, self._used, time_in_functions()
+        faults = used.ru_majflt - before.ru_majflt + fetches_started() - self._fetches
+        waited = faults or used.ru_nvcsw != before.ru_nvcsw
+        if not waited and mapped == self._mapped:
+            spent.decode += wall
+            return
+        busy = used.ru_utime - before.ru_utime + used.ru_stime - before.ru_stime
+        in_functions, busy_in_functions = mapped[0] - self._mapped[0], mapped[1] - self._mapped[1]
+        wall, busy = wall - in_functions, busy - busy_in_functions
+        slept = max(0.0, wall - busy) if waited else 0.0
+        spent.transform += in_functions
+        spent.faults += faults
         spent.storage += slept
         spent.decode += wall - slept
 

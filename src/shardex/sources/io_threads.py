@@ -20,19 +20,24 @@ _THREADS = {"requested": 32, "ahead": 16, "rest": 2, "next": 16, "decompress": o
 of compressed files."""
 _MAX_PENDING = 256
 
-_thread_local = threading.local()
+
+class _ThisThread(threading.local):
+    fetches = 0
+
+
+_this_thread = _ThisThread()
 _pools: dict[tuple[int, str], ThreadPoolExecutor] = {}
 _pending: set[Future[Any]] = set()
 
 
 def fetches_started() -> int:
     """Return how many downloads this thread has started or waited for."""
-    return int(getattr(_thread_local, "fetches", 0))
+    return _this_thread.fetches
 
 
 def count_fetches(more: int) -> None:
     """Add to the count of downloads of this thread."""
-    _thread_local.fetches = fetches_started() + more
+    _this_thread.fetches += more
 
 
 def _pool(kind: str) -> ThreadPoolExecutor:
