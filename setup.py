@@ -22,8 +22,9 @@ if sanitize:
 
 kernels = [
     Extension(
-        f"shardex.{room}.{files[0]}",
-        [f"src/shardex/{room}/{file}.c" for file in files],
+        f"shardex.{room}.{name}",
+        [f"src/shardex/{room}/{name}.c"],
+        depends=[f"src/shardex/{room}/{file}.c" for file in included],
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if limited else [],
         extra_compile_args=flags,
         extra_link_args=flags,
@@ -31,11 +32,11 @@ kernels = [
         py_limited_api=limited,
         optional=not sanitize,  # a sanitizer run without the kernel would prove nothing
     )
-    for room, files in [
-        ("kernel", ["_gather", "_checksum"]),
-        ("kernel", ["_collect"]),
-        ("kernel", ["_write_behind", "_checksum"]),
-        ("media", ["_resize"]),
+    for room, name, *included in [
+        ("kernel", "_gather", "_checksum"),
+        ("kernel", "_collect"),
+        ("kernel", "_write_behind", "_checksum"),
+        ("media", "_resize"),
     ]
 ]
 

@@ -282,6 +282,30 @@ def test_large_samples_get_no_room_for_many_more() -> None:
 
 
 @needs_c
+def test_a_sample_that_is_appended_while_another_is_converted_is_refused() -> None:
+    class Appends:
+        def __bytes__(self) -> bytes:
+            collector.append({"x": b"z" * 9000})
+            return b""
+
+    collector = BufferCollector(Features.of({"x": bytes}))
+    column = collector._columns[0]
+    column.convert = bytes
+    with pytest.raises(RuntimeError, match="one sample at a time"):
+        collector.append({"x": Appends()})
+    assert collector.field == "x"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_of_append_after_extend_is_not_one_of_the_iterator(kind: type[Any]) -> None:
+    collector = kind(Features.of({"x": "int8"}))
+    assert not collector.extend(iter([{"x": 1}]), 0, 1 << 20, 100, dict)
+    with pytest.raises(SchemaError):
+        collector.append({"x": "text"})
+    assert not collector.outside and collector.field == "x"
+
+
+@needs_c
 class TestUnsafeCalls:
     """The C object refuses what would read or write outside of its buffers."""
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -197,3 +200,48 @@ def test_without_later_everything_is_written_at_once(tmp_path: Path) -> None:
 def test_wrong_sizes_of_blocks(tmp_path: Path, block: int) -> None:
     with open(tmp_path / "a", "wb") as file, pytest.raises(ValueError, match="blocks"):
         writer_of(file.fileno(), block=block)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_an_error_of_the_first_call_stays() -> None:
+    with open("/dev/full", "wb", buffering=0) as file:
+        writer_of(file.fileno()).close()  # skips without C
+        writer = BlockWriter(file, 4096, later=True)
+        with suppress(OSError):  # raised here, or by the next call
+            writer.write([bytes(2 * SIZE)])
+        for call in (writer.wait, writer.checksums, lambda: writer.write([bytes(SIZE)])):
+            with pytest.raises(OSError, match="No space"):
+                call()
+        writer.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_writer_that_is_given_up_keeps_the_error_of_the_caller() -> None:
+    with open("/dev/full", "wb", buffering=0) as file:
+        writer_of(file.fileno()).close()
+        with pytest.raises(TypeError, match="bytes-like"):  # while its thread has another error
+            writer_of(file.fileno()).write([bytes(SIZE), 5])
+
+
+_BUS_ERROR = """
+import faulthandler, os, sys
+import numpy as np
+from shardex.kernel import BlockWriter, set_threads
+faulthandler.enable()
+set_threads(2)
+data = np.memmap(sys.argv[1], np.uint8, "w+", shape=4 << 20)
+os.truncate(sys.argv[1], 4096)
+with open(os.devnull, "wb") as file:
+    writer = BlockWriter(file, 4096, later=True)
+    writer.write([data])
+    writer.wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs bus errors")
+def test_a_bus_error_of_the_thread_is_reported(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _BUS_ERROR, str(tmp_path / "a")]
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:handle_sigbus=0"}  # a sanitizer reports it by itself
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert found.returncode == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in found.stderr

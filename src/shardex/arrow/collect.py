@@ -124,7 +124,7 @@ class EncoderCollector:
         return sum(encoder.nbytes for encoder in self._encoders)
 
     def append(self, sample: Mapping[str, Any]) -> None:
-        absent = False
+        self.outside = absent = False
         for name, append in self._appends:
             self.field = name
             try:

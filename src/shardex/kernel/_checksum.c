@@ -2,7 +2,7 @@
  *
  * Long inputs are consumed in stripes of 64 bytes by eight accumulators, one for each 8 bytes of a stripe. That loop is
  * written once and compiled for vectors of 32 and 16 bytes on x86-64, where the processor decides, and for plain integers
- * elsewhere. Vectors of 64 bytes gain nothing where this was measured. `_gather.c` declares and calls `shardex_xxh3`.
+ * elsewhere. Vectors of 64 bytes gain nothing where this was measured. `_gather.c` and `_write_behind.c` include this file.
  */
 #include <stdint.h>
 #include <string.h>

@@ -310,6 +310,7 @@ static PyObject *resume(collector *self, PyObject *args) {
     Py_ssize_t first;
     if (!PyArg_ParseTuple(args, "O!nO:resume", &PyDict_Type, &sample, &first, &value)) return NULL;
     if (first < 0 || first >= self->count) return PyErr_Format(PyExc_IndexError, "expected the number of a field, got %zd", first);
+    self->needed = first; /* the field of an error */
     if (!is_current(self, sample)) return NULL;
     Py_ssize_t at = fill(self, sample, first, value);
     return at == -2 ? NULL : PyLong_FromSsize_t(at);

@@ -52,7 +52,7 @@ typedef struct {
     int64_t segments;
 } table;
 
-uint64_t shardex_xxh3(const uint8_t *p, uint64_t n); /* _checksum.c */
+#include "_checksum.c" /* shardex_xxh3 */
 
 /* ---- arguments ------------------------------------------------------------------------------------ */
 

@@ -25,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-uint64_t shardex_xxh3(const uint8_t *p, uint64_t n); /* _checksum.c */
+#include "_checksum.c" /* shardex_xxh3 */
 
 static const size_t AT_ONCE = 1 << 20; /* written by one call of the system */
 static const size_t LARGEST_BLOCK = 1 << 20;
@@ -140,8 +140,10 @@ static void *run(void *argument) {
 
 static int start(writer *self) {
     if (self->running) return 1;
-    sigset_t all, before; /* signals are for the threads of Python */
+    sigset_t all, before; /* signals are for the threads of Python, but for errors of this one, which faulthandler reports */
+    static const int errors[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     sigfillset(&all);
+    for (int k = 0; k < 4; k++) sigdelset(&all, errors[k]);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     self->running = pthread_create(&self->thread, NULL, run, self) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -236,6 +238,8 @@ static PyObject *close_writer(writer *self, PyObject *unused) {
 
 static void writer_free(writer *self) {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject *error, *value, *trace; /* of the code that gives up the writer */
+    PyErr_Fetch(&error, &value, &trace);
     if (self->process == getpid() && self->ready) {
         PyObject *nothing = close_writer(self, NULL);
         Py_XDECREF(nothing);
@@ -245,6 +249,7 @@ static void writer_free(writer *self) {
         free(self->held);
     } /* else the buffers and checksums stay: the thread may have held a lock, or moved them, when the process was forked */
     if (self->file >= 0) close(self->file);
+    PyErr_Restore(error, value, trace);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);

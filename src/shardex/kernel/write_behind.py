@@ -19,7 +19,7 @@ except ImportError:  # it was installed without a compiler
     FileWriter = None
 
 _LARGE = 1 << 20
-"""From so many bytes at once on a thread writes a file: starting one takes 0.1 ms."""
+"""Bytes of the first call from which on a thread writes a file: starting one takes 0.1 ms."""
 _MOST_WAITING = 4 << 20
 """Bytes that wait to be written by a thread."""
 _WRITEBACK_EVERY = 2 << 20
@@ -30,7 +30,7 @@ class BlockWriter:
     """Writes buffers to a new file and computes a checksum for each block of it: the low 32 bits of xxh3-64.
 
     Blocks lie at multiples of `block` in the file. The parts of one that lie in the buffers of different calls of
-    `write` have a checksum each. With `later`, large buffers are written by a thread: those given to `write` must not
+    `write` have a checksum each. With `later` a thread writes, if the first call has many bytes: buffers must not
     change until `wait` returns, and a later call may raise the error of an earlier one.
 
     >>> import tempfile
@@ -52,7 +52,7 @@ class BlockWriter:
     def write(self, parts: list[Any]) -> None:
         """Write buffers of bytes."""
         size = sum(map(len, parts))
-        if self._later and not self.size and size >= _LARGE:
+        if self._later and not self.size and self._thread is None and size >= _LARGE:
             self._thread = _new_thread(self._file.fileno(), self._block)
         if self._thread is not None:
             self._thread.write(parts)
@@ -74,7 +74,7 @@ class BlockWriter:
         return np.concatenate([np.empty(0, np.uint32), *self._sums])
 
     def close(self) -> None:
-        """End the thread, after which nothing may be written; errors of the thread are raised by `wait` only."""
+        """End the thread, after which nothing may be written; its errors are not raised here, but by `wait` before."""
         if self._thread is not None:
             self._thread.close()
             self._thread = None  # it has a descriptor of the file

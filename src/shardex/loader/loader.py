@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
-from shardex.dataset import DataIterator, Dataset, ReadSize, byte_size, innermost_rows, open
+from shardex.dataset import DataIterator, Dataset, ReadSize, byte_size, open
 from shardex.errors import ArgumentError, WorkerError
 from shardex.kernel import Columns, keep_freed_memory
 from shardex.loader.batch_executor import make_staging, max_pending, plan_size, start_batch_executor
@@ -32,7 +32,7 @@ from shardex.loader.options import (
     resolve_rank,
 )
 from shardex.loader.plan import Plan, PreparedBatch
-from shardex.loader.read_ahead import ReadAhead, cold_data_detector
+from shardex.loader.read_ahead import ColdDataDetector, ReadAhead
 from shardex.loader.recipe import Recipe
 from shardex.loader.replacements import BadSample
 from shardex.loader.run_identity import check_reweight, check_same_run, dataset_versions, run_identity
@@ -227,7 +227,7 @@ class Loader(Generic[B_co]):
         self._run = RunState(self._recipe.steps(), options.epochs)
         self._executor: Executor | None = None
         self._staging: Staging | None = None
-        self._cold_data = cold_data_detector(innermost_rows(self.dataset.rows))
+        self._cold_data = ColdDataDetector()
         self._to_tensor = require_torch().from_numpy if to == "torch" else None
         """Converts masks and lengths of batches."""
         self._process = os.getpid()

@@ -15,8 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Generic, TypeVar
 
 from shardex.sources import fetches_started
 
@@ -29,15 +28,6 @@ _MAX_WAIT_SECONDS = 1.0
 _THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 Plan = TypeVar("Plan")
-_detectors: WeakKeyDictionary[Any, ColdDataDetector] = WeakKeyDictionary()
-
-
-def cold_data_detector(rows: Any) -> ColdDataDetector:
-    """Return the detector of all loaders over the same rows: the data that one found warm is warm for the next."""
-    try:
-        return _detectors.setdefault(rows, ColdDataDetector())
-    except TypeError:  # rows of a class without weak references or hashes
-        return ColdDataDetector()
 
 
 class ColdDataDetector:

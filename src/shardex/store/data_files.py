@@ -79,7 +79,7 @@ class ShardWriter:
     def __init__(self, place: Place, schema: pa.Schema, *, later: bool = False) -> None:
         self._place = place
         self._draft = place.draft()
-        self._blocks = BlockWriter(self._draft.file, BLOCK, later=later)
+        self._blocks = BlockWriter(self._draft.file, BLOCK, later=later and not place.is_remote)
         self._sink = _Messages()
         self._writer = pa.ipc.new_file(pa.PythonFile(self._sink, mode="w"), schema)
         self._fields = {name: name for name in schema.names}
