@@ -6,7 +6,7 @@ BIN := .venv/bin
 CORE := .venv/.core
 READY := .venv/.ready
 KERNELS := src/shardex/kernel/_gather src/shardex/kernel/_collect src/shardex/kernel/_write_behind src/shardex/media/_resize
-SOURCES := $(KERNELS:=.c) src/shardex/kernel/_checksum.c
+SOURCES := $(KERNELS:=.c) src/shardex/kernel/_checksum.c src/shardex/kernel/_json_lines.c
 SANITIZED := build/sanitize
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # The hypothesis profile "ci" draws the same examples in every run.
@@ -16,7 +16,7 @@ TEMP ?= $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 
 IN_MEMORY := PYTEST_DEBUG_TEMPROOT=$(TEMP) $(PYTEST) -o tmp_path_retention_policy=failed
 # Tests whose results depend on which kernel copies the bytes; they run again on the numpy kernel.
 KERNEL_TESTS := tests/kernel tests/dataset/test_pack.py tests/order/test_order.py tests/arrow/test_chunks.py tests/arrow/test_list_readers.py tests/arrow/test_field_readers.py tests/arrow/test_mapped_table.py tests/arrow/test_checked_table.py tests/arrow/test_batch_builder.py \
-	tests/formats/test_jsonl.py tests/formats/test_tokens.py tests/whole/test_conformance.py \
+	tests/formats/test_jsonl.py tests/formats/test_jsonl_columns.py tests/formats/test_tokens.py tests/whole/test_conformance.py \
 	tests/media/test_image_resize.py tests/media/test_image_steps.py
 # Random attacks: some seconds in `make test`, minutes and other examples each time in `make faults`.
 ATTACKS := tests/whole/test_arrow_types.py tests/whole/test_random_schemas.py tests/whole/test_random_conditions.py
@@ -75,7 +75,7 @@ sanitize: setup    ## the kernel's tests under the address and undefined behavio
 	SHARDEX_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext --force --build-lib $(SANITIZED) --build-temp $(SANITIZED)/temp
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) \
-	$(PYTEST) -n 0 -q --capture=sys tests/kernel/test_gather.py tests/kernel/test_pieces.py tests/kernel/test_checksums.py tests/arrow/test_collect.py tests/kernel/test_write_behind.py \
+	$(PYTEST) -n 0 -q --capture=sys tests/kernel/test_gather.py tests/kernel/test_pieces.py tests/kernel/test_checksums.py tests/kernel/test_json_lines.py tests/arrow/test_collect.py tests/kernel/test_write_behind.py \
 	tests/media/test_image_resize.py
 
 bench: setup    ## measure shardex and its peers on the same data

@@ -33,7 +33,7 @@ kernels = [
         optional=not sanitize,  # a sanitizer run without the kernel would prove nothing
     )
     for room, name, *included in [
-        ("kernel", "_gather", "_checksum"),
+        ("kernel", "_gather", "_checksum", "_json_lines"),
         ("kernel", "_collect"),
         ("kernel", "_write_behind", "_checksum"),
         ("media", "_resize"),

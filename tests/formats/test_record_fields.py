@@ -76,10 +76,18 @@ def test_processes_find_the_same_fields(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(record_fields, "_TASK_BYTES", 4000)
     monkeypatch.setattr(record_fields, "_BLOCK_ROWS", 10)
     monkeypatch.setattr(record_fields, "_BYTES_FOR_PROCESSES", 1)
+    monkeypatch.setattr(record_fields, "_SECONDS_FOR_PROCESSES", 0)
     monkeypatch.setattr(record_fields, "cores", lambda: 2)
     rows = opened(tmp_path)
-    rows.scan_keys = cast(Any, None)  # type: ignore[method-assign]  # this process does not scan
+    scanned_here, scan_keys = list[int](), rows.scan_keys
+
+    def scanning(some: Any, scan: Any) -> None:
+        scanned_here.extend(some)
+        scan_keys(some, scan)
+
+    rows.scan_keys = scanning  # type: ignore[assignment, method-assign]
     assert (rows.features, list(rows.features)) == (here, ["a", "b0", "c", "b1", "b2", "b3", "b4"])
+    assert 0 < len(scanned_here) < 500  # this process scans the first task only, to find out how long it takes
 
 
 def test_one_answer_for_keys_that_appear_late(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, NoReturn
 
@@ -24,12 +25,14 @@ from shardex.files import Files, Index
 from shardex.formats import data_forager, json_arrays
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
 from shardex.formats.join_shards import JoinShards
+from shardex.formats.jsonl_columns import LineColumns, accepts
 from shardex.formats.jsonl_lines import JSON_LINES, OWNED, LineScanner, LineWriter
+from shardex.formats.record_fields import KeyScan
 from shardex.formats.record_rows import DictRows, Locations
 from shardex.formats.registry import Format
 from shardex.formats.text import EXTENSIONS, LineRows, NumberedLines, data_files
 from shardex.formats.wrong_lines import check_bad_lines, index_of_right_lines
-from shardex.kernel import MISSING, Integers, Ranges
+from shardex.kernel import MISSING, Columns, Integers, Ranges
 from shardex.schema import Features, Optional
 from shardex.sources import ByteRange, Source
 from shardex.workers import ExecutorLike
@@ -37,6 +40,8 @@ from shardex.workers import ExecutorLike
 _OPENING, _CLOSING = b"{}"
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode_any = msgspec.json.Decoder().decode
+_DECODED_FIRST = 64
+"""Lines that are decoded to find the first keys and kinds of values."""
 
 
 def recognise(files: Files) -> int:
@@ -146,8 +151,14 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
         self._decode = msgspec.json.Decoder().decode
         self._make_decoder = lambda kind: msgspec.json.Decoder(kind).decode
         self._pickers: dict[tuple[tuple[str, ...], bool], Any] = {}
+        self._readers: dict[tuple[tuple[str, ...], bool], LineColumns | None] = {}
         whole = isinstance(index, Index) and "wrong_before" not in index.columns
         self.extraction = Extraction(files, index.files if whole else (), "jsonl")
+
+    @cached_property
+    def in_python(self) -> bool:  # type: ignore[override]
+        """False if the kernel can parse all fields."""
+        return self._reader(tuple(self._field_names), self._is_strict(True)) is None
 
     def location(self, row: int) -> str:
         """File and line number of a row, or the number of the element if the file is an array."""
@@ -171,6 +182,32 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
         """The extracted keys, without those to which the schema gives another type."""
         schema, found = self._schema or Features({}), self.extraction.features.items()
         return Features({key: f for key, f in found if key not in schema or Optional(schema[key]) == f})
+
+    def scan_keys(self, rows: Integers, scan: KeyScan) -> None:
+        """Add the keys of these lines; they are decoded only if they have other keys or kinds of values than before."""
+        if not scan.seen:
+            super().scan_keys(rows[:_DECODED_FIRST], scan)
+            rows = rows[_DECODED_FIRST:]
+        with suppress(FormatError):
+            if scan.seen and accepts(scan.kinds, self.ranges(rows)):
+                scan.rows += len(rows)
+                return
+        super().scan_keys(rows, scan)
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Parse these lines; they are decoded if the kernel cannot parse one of them."""
+        reader = self._reader(tuple(self._checked(fields)), self._is_strict(fields is None))
+        columns = None if reader is None or not len(rows) else reader.read(self.ranges(rows))
+        return super().read(rows, fields) if columns is None else columns
+
+    def _reader(self, names: tuple[str, ...], strict: bool) -> LineColumns | None:
+        """Return what parses these fields; None if their values must be decoded."""
+        if (names, strict) not in self._readers:
+            if len(self._readers) == 64:
+                self._readers.clear()
+            chosen = Features({name: self.features[name] for name in names})
+            self._readers[names, strict] = None if self._as_map else LineColumns.of(chosen, strict=strict)
+        return self._readers[names, strict]
 
     def _values(self, records: list[bytes], rows: Integers, names: list[str], every: bool) -> Mapping[str, list[Any]]:
         if self._as_map:  # each line is one value: its keys are no fields

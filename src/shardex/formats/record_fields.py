@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from time import perf_counter
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -56,7 +57,8 @@ MAX_KEYS = 4096
 _BLOCK_ROWS = 1 << 14
 _TASK_BYTES = 64 << 20
 _BYTES_FOR_PROCESSES = 512 << 20
-"""Size of data from which on processes (a quarter of a second each) pay off: it takes a second and a half."""
+_SECONDS_FOR_PROCESSES = 1.0
+"""Size of data, and time that it takes, from which on processes pay off: they start in a quarter of a second."""
 _SAMPLED_BLOCKS, _SAMPLED_ROWS = 400, 256
 """Number and length of the runs of records that are read if not all are."""
 _FIRST_ROWS = 16
@@ -371,20 +373,26 @@ class _Found(NamedTuple):
 def _scan(rows: Records[Any], known: Mapping[IndexedFile, Part]) -> list[Part]:
     """Read all records of each file that is not known; all at once if the index does not go file by file.
 
-    Much data is read in processes: decoding holds the GIL. The tasks depend on the files alone, and so does the result.
+    Much data that is decoded slowly is read in processes: decoding holds the GIL. The tasks depend on the files alone,
+    and so does the result.
     """
     files = rows.index.files if isinstance(rows.index, Index) else (IndexedFile("", 0, "", len(rows)),)
     starts = np.cumsum([0, *(file.rows for file in files)]).tolist()
     todo = [number for number, file in enumerate(files) if file not in known]
     tasks = [task for number in todo for task in _tasks(number, starts[number], files[number])]
     found: dict[int, list[_Found]] = {number: [] for number in todo}
+    workers = _workers(rows, sum(files[number].size for number in todo))
+    if workers > 1:
+        begin, first = perf_counter(), tasks.pop(0)
+        found[first.file].append(_scan_task(rows, first))
+        workers = workers if (perf_counter() - begin) * len(tasks) > _SECONDS_FOR_PROCESSES else 1
     for task, one in run_parts(
         partial(_scan_task, rows),
         tasks,
-        workers=_workers(rows, sum(files[number].size for number in todo)),
+        workers=workers,
         count=len(tasks),
         size=lambda task: task.end - task.begin,
-        total=sum(files[number].rows for number in todo),
+        total=sum(task.end - task.begin for task in tasks),
         desc="fields",
         unit=" samples",
         delay=1,

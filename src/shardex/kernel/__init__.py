@@ -10,7 +10,8 @@ numpy code with the same results where no compiler is available (or with ``SHARD
 - `buffers`: tables of numbered buffers that are opened and fetched on demand; chooses the kernel
 - `gather`: copies ranges and rows out of a table
 - `checksums`: xxh3-64 of many ranges; `block_flags`: which blocks of a read have not been checked yet
-- `_gather.c` with `_checksum.c`; `numpy_kernel` with `numpy_pieces`: the two kernels
+- `json_lines`: parses lines of JSON into columns
+- `_gather.c` with `_checksum.c` and `_json_lines.c`; `numpy_kernel` with `numpy_pieces`: the two kernels
 - `collect`, `_collect.c`: copies samples that are written into buffers
 - `columns`: the columns that reads return; `ragged` and `masked`: two kinds of columns
 - `array_pool`: reuses the memory of large arrays
@@ -42,6 +43,7 @@ from shardex.kernel.gather import (
     take,
     value_reader,
 )
+from shardex.kernel.json_lines import JsonColumn, JsonKind, JsonLineParser
 from shardex.kernel.masked import Masked, TimeArray, missing_value, values_of, with_missing
 from shardex.kernel.ragged import Ragged, arrays_of, ends_of, value_mask
 from shardex.kernel.threads import cores, set_threads, threads
@@ -55,6 +57,9 @@ __all__ = [
     "Columns",
     "Fetch",
     "Integers",
+    "JsonColumn",
+    "JsonKind",
+    "JsonLineParser",
     "Masked",
     "PieceTable",
     "Pieces",

@@ -20,13 +20,11 @@
 #include <string.h>
 #ifndef _WIN32
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #define HAVE_THREADS 1
-#endif
-#ifdef __linux__
-#include <sched.h>
 #endif
 #if defined(__GNUC__)
 #define PREFETCH(p) __builtin_prefetch(p)
@@ -278,9 +276,12 @@ static struct {
     int processors[MAX_THREADS];   /* where each was when it woke up last */
 } pool = {.owner = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 
-static void take_parts(void) {
-    for (int64_t from; (from = __atomic_fetch_add(&pool.next, pool.step, __ATOMIC_RELAXED)) < pool.n;)
-        pool.part(pool.what, from, pool.n - from < pool.step ? pool.n : from + pool.step);
+/* Does one part; 0 if all are taken. */
+static int take_part(void) {
+    int64_t from = __atomic_fetch_add(&pool.next, pool.step, __ATOMIC_RELAXED);
+    if (from >= pool.n) return 0;
+    pool.part(pool.what, from, pool.n - from < pool.step ? pool.n : from + pool.step);
+    return 1;
 }
 
 static int this_processor(void) {
@@ -300,7 +301,7 @@ static void *stand_ready(void *processor) {
         }
         pool.seats--, pool.working++;
         pthread_mutex_unlock(&pool.lock);
-        take_parts();
+        while (take_part()) {}
         pthread_mutex_lock(&pool.lock);
         if (!--pool.working) pthread_cond_signal(&pool.done);
     }
@@ -348,7 +349,8 @@ static void after_fork(void) { /* the threads of the parent do not exist here, a
 }
 #endif
 
-static void in_parts(part_function part, const void *what, int64_t n, int64_t bytes, int threads) {
+/* Lets other threads begin with the parts; returns how many items a part has, 0 if all the work is left to the caller. */
+static int64_t begin_parts(part_function part, const void *what, int64_t n, int64_t bytes, int threads) {
 #ifdef HAVE_THREADS
     int64_t most = bytes / THREAD_BYTES;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
@@ -362,18 +364,29 @@ static void in_parts(part_function part, const void *what, int64_t n, int64_t by
         pool.seats = threads - 1 < pool.started ? threads - 1 : pool.started;
         for (int k = 0; k < pool.seats; k++) pthread_cond_signal(&pool.wake);
         pthread_mutex_unlock(&pool.lock);
-        take_parts();
-        pthread_mutex_lock(&pool.lock);
-        pool.seats = 0;
-        while (pool.working) pthread_cond_wait(&pool.done, &pool.lock);
-        pthread_mutex_unlock(&pool.lock);
-        pthread_mutex_unlock(&pool.owner);
-        return;
+        return pool.step;
     }
 #else
-    (void)threads, (void)bytes;
+    (void)part, (void)what, (void)n, (void)threads, (void)bytes;
 #endif
-    part(what, 0, n);
+    return 0;
+}
+
+/* Waits until the parts that `begin_parts` began are done. */
+static void end_parts(void) {
+#ifdef HAVE_THREADS
+    while (take_part()) {}
+    pthread_mutex_lock(&pool.lock);
+    pool.seats = 0;
+    while (pool.working) pthread_cond_wait(&pool.done, &pool.lock);
+    pthread_mutex_unlock(&pool.lock);
+    pthread_mutex_unlock(&pool.owner);
+#endif
+}
+
+static void in_parts(part_function part, const void *what, int64_t n, int64_t bytes, int threads) {
+    if (begin_parts(part, what, n, bytes, threads)) end_parts();
+    else part(what, 0, n);
 }
 
 /* ---- fixed(address, size, starts, rows, width, out, threads) ---------------------------------------- */
@@ -1033,6 +1046,8 @@ end:
     return result;
 }
 
+#include "_json_lines.c" /* json */
+
 /* ---- value(offsets, size of offsets, width of an offset, data, size of data, text, row): one str or bytes ---- */
 
 enum { VALUE_ARGUMENTS = 7 };
@@ -1650,6 +1665,7 @@ static PyMethodDef methods[] = {
     {"unchecked_ranges", unchecked_ranges, METH_VARARGS, "Find the blocks of ranges that are not flagged."},
     {"memory", new_memory, METH_O, "Return memory of some bytes that later calls reuse."},
     {"clear_memory", clear_memory, METH_NOARGS, "Free the memory that is kept for reuse; return the sizes of its pieces."},
+    {"json", json, METH_VARARGS, "Parse lines of JSON into columns."},
     {"lines", lines, METH_VARARGS, "Find offset and length of each line."},
     {"newlines", newlines, METH_VARARGS, "Count newlines."},
     {"permute", permute, METH_VARARGS, "Map positions through a keyed permutation of [0, size)."},
