@@ -2,8 +2,9 @@
 
     .venv/bin/python benchmarks/loader.py
 
-Small samples (604 B, 200 000 of them) in a temporary folder, warm cache. Every figure is the best of a few passes;
-those that are compared are taken in turn.
+Small samples (604 B, 200 000 of them) and windows of tokens (2 KiB, 100 000 of them) in a temporary folder, warm cache.
+Every figure is the best of a few passes; those that are compared are taken in turn. A loader is made once, as in
+training, and a pass is one of its epochs.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ import torch
 import shardex as sx
 from shardex.kernel import Columns
 
-SAMPLES, SLOW_SAMPLES, BATCH = 200_000, 20_000, 256
-FIELDS = ["history", "target", "length"]
+SAMPLES, WINDOWS, SLOW_SAMPLES, BATCH = 200_000, 100_000, 20_000, 256
 
 
 def build(path: str) -> sx.Dataset:
@@ -34,10 +34,15 @@ def build(path: str) -> sx.Dataset:
     return sx.open(path)
 
 
+def build_tokens(path: str) -> sx.Dataset:
+    tokens = np.random.default_rng(0).integers(0, 50_000, (WINDOWS, 1024), np.uint16)
+    return sx.write(path, {"tokens": tokens}, progress=False)
+
+
 def rate(batches: Iterable[Any]) -> float:
     begin, count = time.perf_counter(), 0
     for batch in batches:
-        count += len(batch["length"])
+        count += len(next(iter(batch.values())) if isinstance(batch, dict) else batch)
     return count / (time.perf_counter() - begin)
 
 
@@ -141,20 +146,23 @@ def billion() -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         ds = build(f"{folder}/series")
-        passes = {
-            "Dataset.shuffled": lambda: ds.shuffled(BATCH),
-            "Loader": lambda: sx.Loader(ds, BATCH, shuffle=True),
-            "Loader, rank 1 of 4 (a quarter of the samples)": lambda: sx.Loader(
-                ds, BATCH, shuffle=True, rank=1, world_size=4
-            ),
-            "Loader, to torch": lambda: sx.Loader(ds, BATCH, shuffle=True, to="torch"),
-            "Loader, 2 threads": lambda: sx.Loader(ds, BATCH, shuffle=True, workers=2),
-        }
-        show("in process", best(passes, 7))
+        show("in process, samples of 604 B", in_process(ds))
+        show("in process, windows of 2 KiB of tokens", in_process(build_tokens(f"{folder}/tokens")))
         show("2 processes, a transform that does nothing", with_workers(ds, nothing, 3))
         show("2 processes, a transform of 200 us", with_workers(ds[:SLOW_SAMPLES], slow, 3))
         show("2 processes, no transform", no_transform(ds))
     billion()
+
+
+def in_process(ds: sx.Dataset) -> dict[str, float]:
+    loaders: dict[str, Any] = {
+        "Loader": sx.Loader(ds, BATCH, shuffle=True),
+        "Loader, to torch": sx.Loader(ds, BATCH, shuffle=True, to="torch"),
+        "Loader, rank 1 of 4 (a quarter of the samples)": sx.Loader(ds, BATCH, shuffle=True, rank=1, world_size=4),
+        "Loader, 2 threads": sx.Loader(ds, BATCH, shuffle=True, workers=2),
+    }
+    makers = {name: lambda loader=loader: loader for name, loader in loaders.items()}
+    return best({"Dataset.shuffled": lambda: ds.shuffled(BATCH), **makers}, 31)
 
 
 def no_transform(ds: sx.Dataset) -> dict[str, float]:

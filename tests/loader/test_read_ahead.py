@@ -335,6 +335,35 @@ def test_plans_are_taken_as_late_as_possible() -> None:
     read_ahead.close()
 
 
+def test_a_few_samples_show_that_data_is_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = 0
+    monkeypatch.setattr(read_ahead_module, "_blocks_read", lambda: blocks)
+    calls: list[tuple[str, int]] = []
+
+    def probe(plan: int) -> None:
+        nonlocal blocks
+        calls.append(("probe", plan))
+        blocks += is_cold
+
+    def advise(plan: int) -> None:
+        nonlocal blocks
+        calls.append(("advise", plan))
+        blocks += is_cold
+
+    is_cold, detector = False, ColdDataDetector()
+    read_ahead = ReadAhead(iter([0, 1]), advise, detector=detector, probe=probe)
+    assert read_ahead.next() == 0 and calls == [("probe", 0)]
+    read_ahead.note(faults=1)  # but what was read was cold
+    assert read_ahead.next() == 1 and calls == [("probe", 0), ("advise", 1)]  # file systems may not count their reads
+    read_ahead.close()
+
+    calls.clear()
+    is_cold, detector = True, ColdDataDetector()
+    read_ahead = ReadAhead(iter([0]), advise, detector=detector, probe=probe)
+    assert read_ahead.next() == 0 and calls == [("probe", 0), ("advise", 0)] and detector.cold
+    read_ahead.close()
+
+
 def test_no_plans() -> None:
     read_ahead = ReadAhead(iter([0][1:]), lambda plan: None)
     assert read_ahead.next() is None

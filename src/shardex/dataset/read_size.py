@@ -14,7 +14,7 @@ from shardex.order import Order
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
 
-_MAX_BYTES = 1 << 22
+_MAX_BYTES = 6 << 20
 _MAX_ROWS = 1 << 13
 _SIZED = {str, bytes}
 DECODED_BYTES = 16 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from shardex.schema import Feature, Features
 
 if TYPE_CHECKING:
     from shardex.loader.recipe import Recipe
+
+
+Place = tuple["Recipe", Plan, int]
+"""Where a batch comes from: what made it, the plan, and its number in the plan."""
 
 
 class BatchOrigin:
@@ -85,7 +89,8 @@ class LoadedBatch(Batch[T_co]):
 
     __slots__ = ("_origin", "_prepared", "_to_tensor")
 
-    _origin: BatchOrigin | None
+    _origin: BatchOrigin | Place | None
+    """The place until the origin is first asked for."""
     _prepared: PreparedBatch
     _to_tensor: Callable[[Any], Any] | None
 
@@ -93,7 +98,7 @@ class LoadedBatch(Batch[T_co]):
         self,
         columns: Columns,
         prepared: PreparedBatch,
-        origin: BatchOrigin | None,
+        origin: BatchOrigin | Place | None,
         to_tensor: Callable[[Any], Any] | None = None,
     ) -> None:
         _set_columns(self, columns)
@@ -107,28 +112,30 @@ class LoadedBatch(Batch[T_co]):
 
     def _replace(self, columns: Columns, device: Any) -> Self:
         convert = None if self._to_tensor is None else partial(_on_device, self._to_tensor, device)
-        return type(self)(columns, self._prepared, self._origin, convert)
+        return type(self)(columns, self._prepared, None if self._origin is None else self.origin, convert)
 
     def _features(self) -> Mapping[str, Feature]:
-        return {} if self._origin is None else self._origin.features
+        return {} if self._origin is None else self.origin.features
 
     def _part(self, where: slice, columns: Columns) -> LoadedBatch[T_co]:
         prepared, mask = self._prepared, self._prepared.mask
         lengths = {name: sizes[where] for name, sizes in prepared.lengths.items()}
         some = PreparedBatch(len(columns), None, lengths, None if mask is None else mask[where])
-        return LoadedBatch(columns, some, None if self._origin is None else self._origin.part(where), self._to_tensor)
+        return LoadedBatch(columns, some, None if self._origin is None else self.origin.part(where), self._to_tensor)
 
     @property
     def sample_type(self) -> type[Any]:
         """Type of its samples; `DictSample` if the batch was pickled."""
-        return DictSample if self._origin is None else self._origin.sample_type
+        return DictSample if self._origin is None else self.origin.sample_type
 
     @property
     def origin(self) -> BatchOrigin:
         """Where its samples come from; a batch that was pickled has no origin."""
         if self._origin is None:
             raise FieldError("expected a batch from a loader of this process, got one that was pickled")
-        return self._origin
+        if isinstance(self._origin, tuple):
+            _set_origin(self, BatchOrigin(*self._origin))
+        return cast("BatchOrigin", self._origin)
 
     @property
     def mask(self) -> Any:

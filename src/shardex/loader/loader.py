@@ -21,7 +21,7 @@ from shardex.kernel import Columns, keep_freed_memory
 from shardex.loader.batch_executor import make_staging, max_pending, plan_size, start_batch_executor
 from shardex.loader.casts import casts_of
 from shardex.loader.cursor import check_state
-from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
+from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch, Place
 from shardex.loader.options import (
     LoaderArguments,
     LoaderOptions,
@@ -153,7 +153,7 @@ class Loader(Generic[B_co]):
         :param workers: number of threads or processes that prepare batches; 0 prepares them in the loop itself
         :param worker_type: "process" for Python code (the default with `transform` or `collate`, or a format that is
             decoded in Python), "thread" for code that releases the GIL
-        :param read_ahead: number of reads (a batch each with workers, about 2 MB each without) that are prepared,
+        :param read_ahead: number of reads (a batch each with workers, about 6 MB each without) that are prepared,
             or announced to the disk, in advance
         :param fields: names of the fields to load; all by default
         :param transform: called with each sample, returns a sample; if it has a second parameter, that is a
@@ -235,7 +235,8 @@ class Loader(Generic[B_co]):
         """Counts and times so far, and the bottleneck."""
         self.skipped: list[BadSample] = []
         """The bad samples that were replaced, in the order of the batches (the first ten thousand)."""
-        self._origin: BatchOrigin | None = None
+        self._place: Place | None = None
+        """Where the last batch comes from."""
         self._counted: tuple[str, bool] | None = None
         """Field whose elements are counted as tokens, and whether it is padded."""
 
@@ -274,7 +275,7 @@ class Loader(Generic[B_co]):
     @property
     def origin(self) -> BatchOrigin | None:
         """Where the samples of the last batch come from, also if `collate` returned something else."""
-        return self._origin
+        return None if self._place is None else BatchOrigin(*self._place)
 
     def __len__(self) -> int:
         """Number of batches in a run of `epochs` epochs; the same on every rank.
@@ -305,17 +306,32 @@ class Loader(Generic[B_co]):
         return DataIterator(self._loop(self._run.begin_loop()), lambda: f"batches of {self}")
 
     def _loop(self, loop: int) -> Iterator[B_co]:
-        """Yield batches until the end of the run; continue at the cursor when it was moved. Measures the times."""
-        run, stats = self._run, self.stats
+        """Yield batches until the end of the run; continue at the cursor when it was moved."""
+        run = self._run
         run.check_active(loop)
         if run.finished:
             return
-        end, requested = run.end_epoch(), time.perf_counter()
+        end = run.end_epoch()
         while end is None or run.cursor.epoch < end:
             run.moved = run.relocated = False
-            starting = bool(self._options.workers) and self._executor is None
-            for batch in self._batches_from_cursor(end, loop):
-                ready = time.perf_counter()
+            yield from self._batches_from_cursor(end, loop)
+            if run.relocated:
+                end = run.end_epoch()
+
+    def _batches_from_cursor(self, end: int | None, loop: int) -> Iterator[B_co]:
+        """Yield the batches from the cursor on, until it is moved; it advances with each. Measures the times."""
+        recipe, run, stats, clock = self._recipe, self._run, self.stats, time.perf_counter
+        cursor, requested = run.cursor, clock()
+        starting = bool(self._options.workers) and self._executor is None
+        read_size = plan_size(recipe, cursor.steps.mean_batch(cursor.epoch))
+        for plan, batches in self._prepare(end, loop, read_size):
+            number = -1
+            for number, prepared in enumerate(batches):
+                if not number:
+                    self._measure(prepared, read_size)
+                batch = self._deliver(prepared, (recipe, plan, number))
+                cursor.advance()
+                ready = clock()
                 if starting:
                     stats.starting += ready - requested
                     starting = False
@@ -324,25 +340,12 @@ class Loader(Generic[B_co]):
                 run.left = True
                 yield batch
                 run.left = False
-                requested = time.perf_counter()
+                requested = clock()
                 stats.consumer += requested - ready
-                run.check_active(loop)
+                if run.loop != loop:
+                    run.check_active(loop)
                 if run.moved:
-                    end = run.end_epoch() if run.relocated else end
-                    break
-
-    def _batches_from_cursor(self, end: int | None, loop: int) -> Iterator[Any]:
-        """Yield the batches from the cursor on; the cursor advances with each."""
-        recipe, cursor = self._recipe, self._run.cursor
-        read_size = plan_size(recipe, cursor.steps.mean_batch(cursor.epoch))
-        for plan, batches in self._prepare(end, loop, read_size):
-            number = -1
-            for number, prepared in enumerate(batches):
-                if not number:
-                    self._measure(prepared, read_size)
-                batch = self._deliver(prepared, BatchOrigin(recipe, plan, number))
-                cursor.advance()
-                yield batch
+                    return
             if number + 1 < plan.batches:
                 return  # the next batch failed: it is made again as the first of a plan, which raises its error
 
@@ -353,7 +356,8 @@ class Loader(Generic[B_co]):
         executor, most = self._open_executor(), max_pending(self._recipe)
         executor.forget()  # tasks of an earlier loop
         plans = self._plans(end, read_size)
-        read_ahead = ReadAhead(plans, self._recipe.advise, self._options.read_ahead, self._cold_data)
+        recipe = self._recipe
+        read_ahead = ReadAhead(plans, recipe.advise, self._options.read_ahead, self._cold_data, recipe.probe)
         pending: deque[tuple[Plan, Any]] = deque()
         try:
             while True:
@@ -406,7 +410,7 @@ class Loader(Generic[B_co]):
                 self._to_tensor = self._staging.to_tensor
         return self._staging
 
-    def _deliver(self, prepared: PreparedBatch, origin: BatchOrigin) -> Any:
+    def _deliver(self, prepared: PreparedBatch, place: Place) -> Any:
         """Return the batch or tensors for the user; counts it and reports its bad samples."""
         stats = self.stats
         if prepared.bad:
@@ -418,8 +422,8 @@ class Loader(Generic[B_co]):
                 self._counted = self._recipe.counted_field(prepared.lengths) or ("", False)
             if (sizes := prepared.lengths.get(self._counted[0])) is not None:
                 stats.add_lengths(sizes, self._counted[1])
-        self._origin = origin
-        return self._output(prepared, origin)
+        self._place = place
+        return self._output(prepared, place)
 
     def _report(self, bad: Sequence[BadSample]) -> None:
         """Report samples that were replaced, and count them."""
@@ -429,16 +433,16 @@ class Loader(Generic[B_co]):
         self.stats.skipped += len(bad)
         self.skipped += bad[: max(0, _MAX_SKIPPED - len(self.skipped))]
 
-    def _output(self, prepared: PreparedBatch, origin: BatchOrigin) -> Any:
+    def _output(self, prepared: PreparedBatch, place: Place) -> Any:
         """Return what `collate` returned, or a batch of arrays or tensors."""
         if prepared.ready is not None:
             prepared.ready.wait()
         data, recipe = prepared.data, self._recipe
         if self._to_tensor is None or not isinstance(data, Columns):
-            return LoadedBatch(data, prepared, origin) if isinstance(data, Columns) else data
+            return LoadedBatch(data, prepared, place) if isinstance(data, Columns) else data
         if not prepared.has_tensors:
             data = move_channels(recipe.casts.finish(to_tensors(data)), recipe.channel_axes)
-        return LoadedBatch(data, prepared, origin, self._to_tensor)
+        return LoadedBatch(data, prepared, place, self._to_tensor)
 
     def _say_continued(self) -> None:
         """Warn once that a loop begins in the middle of an epoch, because the one before was left there."""
@@ -476,7 +480,7 @@ class Loader(Generic[B_co]):
         batches, _ = recipe(plan)
         if (staging := self._open_staging()) is not None:
             batches = staging.stage(batches)
-        batch: B_co = self._output(batches[0], BatchOrigin(recipe, plan, 0))
+        batch: B_co = self._output(batches[0], (recipe, plan, 0))
         return batch
 
     def close(self) -> None:

@@ -77,3 +77,9 @@ class PreparedBatch:
             self.mask = mask
         if bad:
             self.bad = bad
+
+
+class PreparedTensors(PreparedBatch):
+    """A batch whose columns have become tensors."""
+
+    has_tensors = True

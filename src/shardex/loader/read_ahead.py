@@ -37,20 +37,23 @@ class ColdDataDetector:
     major page fault, the data is cold again, each time for twice as many announcements: some file systems do not count
     their reads, so that data would always look warm.
 
-    >>> detector = ColdDataDetector(); detector.announced(blocks=0); detector.cold
-    False
+    >>> detector = ColdDataDetector(); detector.announced(blocks=0); detector.cold, detector.untested
+    (False, False)
     >>> detector.read(faults=3); detector.cold
     True
     """
 
     def __init__(self, longest: int = 1024) -> None:
         self.cold = True
+        self.untested = True
+        """True if nothing was announced yet."""
         self._longest = longest
         self._period = self._left = 0
         """Number of announcements for which the data counts as cold after a page fault, and how many are left."""
 
     def announced(self, blocks: int) -> None:
         """Record how many blocks an announcement made the disk read."""
+        self.untested = False
         if not blocks and not self._left:
             self.cold = False
         self._left = max(0, self._left - 1)
@@ -67,7 +70,8 @@ class ColdDataDetector:
 class AdviceThread(Generic[Plan]):
     """Calls `advise` with each plan, in order, in a thread. Errors are ignored: the read itself will raise them.
 
-    At most `depth` plans wait; if there are more, the oldest is left out, because its read comes first anyway.
+    At most `depth` plans wait; if there are more, the oldest is left out, because its read comes first anyway. `probe`
+    announces a few samples of the first plan; the others are announced only if that made the disk read.
 
     >>> from queue import SimpleQueue
     >>> announced = SimpleQueue(); thread = AdviceThread(announced.put, depth=4)
@@ -77,9 +81,14 @@ class AdviceThread(Generic[Plan]):
     """
 
     def __init__(
-        self, advise: Callable[[Plan], None], depth: int = DEPTH, detector: ColdDataDetector | None = None
+        self,
+        advise: Callable[[Plan], None],
+        depth: int = DEPTH,
+        detector: ColdDataDetector | None = None,
+        probe: Callable[[Plan], None] | None = None,
     ) -> None:
         self._advise = advise
+        self._probe = probe
         self._depth = depth
         self._detector = detector or ColdDataDetector()
         self._closed = False
@@ -155,7 +164,10 @@ class AdviceThread(Generic[Plan]):
         """Announce a read now, in the thread of the caller."""
         with suppress(Exception):
             before = _blocks_read()
-            self._advise(plan)
+            if self._probe is not None and self._detector.untested:
+                self._probe(plan)
+            if self._probe is None or not self._detector.untested or _blocks_read() > before:
+                self._advise(plan)
             if not self._closed:  # otherwise the detector may serve another loop by now
                 self._detector.announced(_blocks_read() - before)
 
@@ -185,17 +197,23 @@ class ReadAhead(Generic[Plan]):
         advise: Callable[[Plan], None],
         depth: int | None = None,
         detector: ColdDataDetector | None = None,
+        probe: Callable[[Plan], None] | None = None,
     ) -> None:
         self._plans = plans
         self._depth = DEPTH if depth is None else depth
         self._detector = detector or ColdDataDetector()
-        self._thread = AdviceThread(advise, self._depth + 1, self._detector)
+        self._thread = AdviceThread(advise, self._depth + 1, self._detector, probe)
         self._upcoming: deque[tuple[Plan, bool]] = deque()
         self._running: deque[bool] = deque()
         self._returned = 0
 
     def next(self) -> Plan | None:
         """Return the next plan, None if there are no more."""
+        if not self._upcoming and not self._detector.cold:
+            if (plan := next(self._plans, None)) is not None:
+                self._running.append(False)
+                self._returned += 1
+            return plan
         # As few plans as possible, at first none: the size of each plan depends on the reads before it.
         ahead = min(self._depth, self._returned) if self._detector.cold else 0
         while len(self._upcoming) <= ahead and self._take_plan():
@@ -215,7 +233,7 @@ class ReadAhead(Generic[Plan]):
             announced = self._depth > 0 and self._detector.cold
             if announced:  # the plan that is read next in this thread: if the data turns out warm, no thread is started
                 (self._thread.plan if self._upcoming else self._thread.announce)(plan)
-            self._upcoming.append((plan, announced))
+            self._upcoming.append((plan, announced and self._detector.cold))  # a probe does not announce warm data
             return True
         return False
 

@@ -24,9 +24,9 @@ from shardex.loader.casts import Casts
 from shardex.loader.column_forms import ColumnForms
 from shardex.loader.cursor import EpochSteps, Steps
 from shardex.loader.length_steps import NOT_TOKENS, LengthSteps, SampleLengths, length_field
-from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch
+from shardex.loader.loaded_batch import LoadedBatch
 from shardex.loader.options import LoaderOptions
-from shardex.loader.plan import Plan, PreparedBatch
+from shardex.loader.plan import Plan, PreparedBatch, PreparedTensors
 from shardex.loader.replacements import MAX_ATTEMPTS, BadSample, find_failures, replacement_position
 from shardex.loader.stats import TimeSpent
 from shardex.loader.tensors import split_column
@@ -34,6 +34,8 @@ from shardex.order import Blocks, LengthBatches, Order, RankShares, Shuffle
 from shardex.samples import DictSample, fields_of, sample_constructor
 from shardex.schema import Feature
 
+_PROBED = 16
+"""Samples whose announcement shows whether data is cold: announcing a whole batch takes longer than reading it."""
 ToTensors = Callable[[Columns], Columns]
 """Returns columns with each column of numbers as a tensor."""
 
@@ -281,9 +283,13 @@ class Recipe:
         size = (self.options.batch_size or 1) * self.options.world_size
         return self.positions(Plan(plan.epoch, plan.position + number * size, 1))
 
-    def advise(self, plan: Plan) -> None:
-        """Announce the reads of a plan to the storage."""
-        self.view(plan.epoch).advise(self.positions(plan), self.options.fields)
+    def advise(self, plan: Plan, most: int | None = None) -> None:
+        """Announce the reads of a plan to the storage; `most` limits the number of samples."""
+        self.view(plan.epoch).advise(self.positions(plan)[:most], self.options.fields)
+
+    def probe(self, plan: Plan) -> None:
+        """Announce so many samples of a plan that they show whether the data is cold."""
+        self.advise(plan, _PROBED)
 
     # -- making batches ---------------------------------------------------------------------------------------
 
@@ -337,7 +343,7 @@ class Recipe:
                     batch.data = self.casts.in_worker(batch.data)
             if self.options.collate is not None:
                 with spent.transforming():
-                    batch.data = self.options.collate(LoadedBatch(batch.data, batch, BatchOrigin(self, plan, number)))
+                    batch.data = self.options.collate(LoadedBatch(batch.data, batch, (self, plan, number)))
             yield batch
 
     @cached_property
@@ -363,8 +369,7 @@ class Recipe:
         parts = [(name, split_column(column, rows)) for name, column in tensors.items()]
         masked = len(rows) - 1 if self.options.world_size > 1 else -1
         for number, count in enumerate(rows):
-            batch = PreparedBatch(count, Columns.unchecked({name: part[number] for name, part in parts}, count))
-            batch.has_tensors = True
+            batch = PreparedTensors(count, Columns.unchecked({name: part[number] for name, part in parts}, count))
             if not number:
                 batch.size = byte_size(columns) * count // total
             if number == masked:
@@ -391,7 +396,7 @@ class Recipe:
         if not self.reads_independently:
             return None
         try:
-            with spent.reading():
+            with spent.reading(calls_functions=False):
                 columns = self.read(plan.epoch, positions)
                 for column in columns.data.values():
                     if isinstance(column, Ragged):
@@ -403,7 +408,7 @@ class Recipe:
     def _converted(self, part: Columns, forms: ColumnForms, spent: TimeSpent) -> PreparedBatch | None:
         """Return columns in their forms as a batch; None if a ragged field, whose bytes are read only now, is bad."""
         try:
-            with spent.reading():
+            with spent.reading(calls_functions=False):
                 return PreparedBatch(len(part), *forms.convert(part))
         except Exception:
             return None

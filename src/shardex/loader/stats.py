@@ -34,9 +34,9 @@ class TimeSpent:
     """In `transform` and `collate`, and in functions of `Dataset.map`."""
     faults: int = 0
 
-    def reading(self) -> _Reading:
+    def reading(self, *, calls_functions: bool = True) -> _Reading:
         """Count the time of a `with` block as storage and decoding, but that in functions of `map` as transform."""
-        return _Reading(self)
+        return (_ReadingWithFunctions if calls_functions else _Reading)(self)
 
     @contextmanager
     def transforming(self) -> Iterator[None]:
@@ -58,31 +58,43 @@ class TimeSpent:
 class _Reading:
     """The context of `TimeSpent.reading`. If the thread neither slept nor read pages from disk, it only decoded."""
 
-    __slots__ = ("_fetches", "_mapped", "_spent", "_used", "_wall")
+    __slots__ = ("_fetches", "_spent", "_used", "_wall")
 
     def __init__(self, spent: TimeSpent) -> None:
         self._spent = spent
 
     def __enter__(self) -> None:
-        self._mapped, self._fetches, self._used = time_in_functions(), fetches_started(), getrusage(_THIS_THREAD)
-        self._wall = perf_counter()
+        self._fetches, self._used, self._wall = fetches_started(), getrusage(_THIS_THREAD), perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        wall, used = perf_counter() - self._wall, getrusage(_THIS_THREAD)
-        spent, before, mapped = self._spent, self._used, time_in_functions()
-        faults = used.ru_majflt - before.ru_majflt + fetches_started() - self._fetches
-        waited = faults or used.ru_nvcsw != before.ru_nvcsw
-        if not waited and mapped == self._mapped:
-            spent.decode += wall
-            return
-        busy = used.ru_utime - before.ru_utime + used.ru_stime - before.ru_stime
-        in_functions, busy_in_functions = mapped[0] - self._mapped[0], mapped[1] - self._mapped[1]
-        wall, busy = wall - in_functions, busy - busy_in_functions
-        slept = max(0.0, wall - busy) if waited else 0.0
-        spent.transform += in_functions
-        spent.faults += faults
+        self._count(perf_counter() - self._wall, 0.0)
+
+    def _count(self, wall: float, busy_in_functions: float) -> None:
+        """Add the time on the clock, without that in functions."""
+        spent, before, used = self._spent, self._used, getrusage(_THIS_THREAD)
+        faults, slept = used.ru_majflt - before.ru_majflt + fetches_started() - self._fetches, 0.0
+        if faults or used.ru_nvcsw != before.ru_nvcsw:
+            busy = used.ru_utime - before.ru_utime + used.ru_stime - before.ru_stime - busy_in_functions
+            slept = max(0.0, wall - busy)
+            spent.faults += faults
         spent.storage += slept
         spent.decode += wall - slept
+
+
+class _ReadingWithFunctions(_Reading):
+    """Counts the time of functions of `map` as transform."""
+
+    __slots__ = ("_mapped",)
+
+    def __enter__(self) -> None:
+        self._mapped = time_in_functions()
+        super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        wall, mapped = perf_counter() - self._wall, time_in_functions()
+        in_functions, busy = mapped[0] - self._mapped[0], mapped[1] - self._mapped[1]
+        self._spent.transform += in_functions
+        self._count(wall - in_functions, busy)
 
 
 @dataclass
