@@ -41,7 +41,7 @@ enum { AHEAD = 8, MAX_THREADS = 8 };
 static const int64_t THREAD_BYTES = 256 << 10; /* waking up a thread takes as long as copying so much */
 static const int64_t PART_BYTES = 64 << 10;    /* what a thread takes at once */
 static const int64_t ADVISE_BYTES = 64 << 10;  /* starting a read from a disk takes as long as copying so much */
-static const int64_t PERMUTE_BYTES = 64;       /* permuting a number takes at least as long as copying so much */
+static const int64_t PERMUTE_BYTES = 16;       /* permuting a number takes at least as long as copying so much */
 
 typedef enum { FINE, CLOSED, OUTSIDE, SHORT, BROKEN, OVERFLOWS } verdict;
 
@@ -1457,23 +1457,6 @@ static PyObject *newlines(PyObject *self, PyObject *args) {
 
 /* ---- permute(size, multiply, add, shift, mask, positions, out, inverse, threads) --------------------- */
 
-static uint64_t forward(uint64_t x, const uint64_t *multiply, const uint64_t *add, int64_t rounds, int shift, uint64_t mask) {
-    for (int64_t r = 0; r < rounds; r++) {
-        x = (x * multiply[r] + add[r]) & mask;
-        x ^= x >> shift;
-    }
-    return x;
-}
-
-/* `multiply` holds the inverses here, in the same order as for `forward`. */
-static uint64_t backward(uint64_t x, const uint64_t *multiply, const uint64_t *add, int64_t rounds, int shift, uint64_t mask) {
-    for (int64_t r = rounds; r-- > 0;) {
-        x ^= x >> shift;
-        x = ((x - add[r]) * multiply[r]) & mask;
-    }
-    return x;
-}
-
 /* Whether every round is a permutation with a one-step inverse, so that repeating rounds ends below size. */
 static int keys_fit(uint64_t size, const uint64_t *multiply, int64_t rounds, int shift, uint64_t mask) {
     if (shift < 1 || shift > 63 || mask >> shift >> shift || mask & (mask + 1) || (size && mask < size - 1)) return 0;
@@ -1489,15 +1472,50 @@ typedef struct {
     int shift, inverse;
 } permutation;
 
-static void permute_part(const void *what, int64_t from, int64_t to) {
-    const permutation *j = what;
-    for (int64_t k = from; k < to; k++) {
-        uint64_t x = j->position[k];
-        do x = (j->inverse ? backward : forward)(x, j->multiply, j->add, j->rounds, j->shift, j->mask);
-        while (x >= j->size);
-        j->out[k] = x;
+enum { AT_ONCE = 1024 }; /* numbers that go through a round together: the processor computes several at the same time */
+
+/* All rounds for some numbers. For the inverse `multiply` holds the inverses, in the same order. */
+#define DEFINE_ROUNDS(NAME, NUMBER)                                                                             \
+    WIDER static void NAME(const permutation *j, NUMBER *x, int64_t n) {                                        \
+        NUMBER mask = (NUMBER)j->mask;                                                                          \
+        int shift = j->shift;                                                                                   \
+        for (int64_t r = 0; r < j->rounds; r++) {                                                               \
+            int64_t round = j->inverse ? j->rounds - 1 - r : r;                                                 \
+            NUMBER multiply = (NUMBER)j->multiply[round], add = (NUMBER)j->add[round];                          \
+            if (j->inverse)                                                                                     \
+                for (int64_t k = 0; k < n; k++) x[k] = (((x[k] ^ x[k] >> shift) - add) * multiply) & mask;      \
+            else                                                                                                \
+                for (int64_t k = 0; k < n; k++) x[k] = (x[k] * multiply + add) & mask, x[k] ^= x[k] >> shift;   \
+        }                                                                                                       \
     }
-}
+
+/* The numbers at `from` to `to`; those that are not below the size go through the rounds again. */
+#define DEFINE_PERMUTE(NAME, ROUNDS, NUMBER)                                                                    \
+    static void NAME(const void *what, int64_t from, int64_t to) {                                              \
+        const permutation *j = what;                                                                            \
+        NUMBER x[AT_ONCE];                                                                                      \
+        int64_t place[AT_ONCE];                                                                                 \
+        for (int64_t left; from < to; from += left) {                                                           \
+            left = to - from < AT_ONCE ? to - from : AT_ONCE;                                                   \
+            for (int64_t k = 0; k < left; k++) x[k] = (NUMBER)j->position[from + k], place[k] = from + k;       \
+            for (int64_t n = left, again; n; n = again) {                                                       \
+                ROUNDS(j, x, n);                                                                                \
+                again = 0;                                                                                      \
+                for (int64_t k = 0; k < n; k++) {                                                               \
+                    NUMBER found = x[k];                                                                        \
+                    int64_t where = place[k];                                                                   \
+                    j->out[where] = found;                                                                      \
+                    x[again] = found, place[again] = where; /* no branch: it would be guessed wrong */          \
+                    again += found >= j->size;                                                                  \
+                }                                                                                               \
+            }                                                                                                   \
+        }                                                                                                       \
+    }
+
+DEFINE_ROUNDS(narrow_rounds, uint32_t)
+DEFINE_ROUNDS(wide_rounds, uint64_t)
+DEFINE_PERMUTE(permute_narrow, narrow_rounds, uint32_t)
+DEFINE_PERMUTE(permute_wide, wide_rounds, uint64_t)
 
 static PyObject *permute(PyObject *self, PyObject *args) {
     Py_buffer multiply, add, position, out;
@@ -1519,7 +1537,8 @@ static PyObject *permute(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     for (int64_t k = 0; k < n && bad < 0; k++)
         if (j.position[k] >= size) bad = k;
-    if (bad < 0) in_parts(permute_part, &j, n, n * PERMUTE_BYTES, threads);
+    int narrow = mask <= UINT32_MAX && shift < 32;
+    if (bad < 0) in_parts(narrow ? permute_narrow : permute_wide, &j, n, n * PERMUTE_BYTES, threads);
     Py_END_ALLOW_THREADS
     result = answer(bad < 0 ? FINE : OUTSIDE, bad, 0);
 end:
