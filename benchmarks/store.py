@@ -1,4 +1,4 @@
-"""What the store costs: questions in SQL beside plain DuckDB, new fields beside a plain file, updates, keys.
+"""What the store costs: questions in SQL beside plain DuckDB, arrays and new fields beside plain files, updates, keys.
 
     .venv/bin/python benchmarks/store.py --folder /some/disk/scratch
 
@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -68,6 +69,43 @@ def questions(ds: sx.Dataset, repetitions: int) -> None:
     print()
 
 
+def write_files(folder: Path, columns: dict[str, np.ndarray]) -> None:
+    """Arrays as plain files, synced."""
+    for field, column in columns.items():
+        with (folder / f"{field}.bin").open("wb") as file:
+            file.write(column.data)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def write_arrays(folder: Path, columns: dict[str, np.ndarray], step: int) -> None:
+    """Arrays as a dataset, in parts of `step` samples."""
+    schema = {field: sx.Array(column.dtype, column.shape[1:]) for field, column in columns.items()}
+    with sx.create(folder / "arrays", schema, mode="overwrite") as out:
+        for first in range(0, len(next(iter(columns.values()))), step):
+            out.extend({field: column[first : first + step] for field, column in columns.items()})
+
+
+def arrays(folder: Path, repetitions: int) -> None:
+    """Whole arrays given to a writer, at once and in parts, next to plain files of the same bytes."""
+    chance = np.random.default_rng(4)
+    series = {"history": chance.random((200_000, 100), np.float32), "target": chance.random((200_000, 50), np.float32)}
+    tokens = {"tokens": chance.integers(0, 50_000, (50_000, 1024), np.uint16)}
+    print("| arrays | MB | plain files, synced, ms | `extend`, ms | ratio | parts of 4096, ms | ratio |")
+    print("|---|---|---|---|---|---|---|")
+    for name, columns in (("tokens", tokens), ("series", series)):
+        files, whole, parts = timed(
+            partial(write_files, folder, columns),
+            partial(write_arrays, folder, columns, 1 << 30),
+            partial(write_arrays, folder, columns, 4096),
+            repetitions=repetitions,
+        )
+        size = sum(column.nbytes for column in columns.values()) / 1e6
+        ratios = f"| {whole:.0f} | {files / whole:.2f} | {parts:.0f} | {files / parts:.2f} |"
+        print(f"| {name} | {size:.0f} | {files:.0f} {ratios}")
+    print()
+
+
 def fields(folder: Path, rows: int, repetitions: int) -> None:
     """A new field next to a plain file, and updates of 1 %."""
     values, path = np.random.default_rng(1).random(rows).astype(np.float32), folder / "plain.bin"
@@ -114,6 +152,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=9)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        arrays(Path(folder), given.repetitions)
         ds = write(Path(folder), given.rows)
         questions(ds, given.repetitions)
         keys(ds, min(3, given.repetitions))

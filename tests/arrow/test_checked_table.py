@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardex.arrow import mapped_table
+from shardex.arrow import block_checks, mapped_table
 from shardex.arrow.buffer_layout import column_layouts
 from shardex.arrow.checked_table import CheckedTable
 from shardex.arrow.file_blocks import BLOCK
@@ -100,6 +100,27 @@ def test_each_block_is_checked_once() -> None:
         check(table, np.random.default_rng(seed).permutation(200))
     assert len(set(file.checked)) == len(file.checked)
     assert table._files.left >= 0
+
+
+def test_the_last_blocks_of_cold_files_are_checked_although_nothing_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_checks._ColdReads, "announce", lambda reads, ranges: None)  # so it stays cold
+    files = files_of([[400, 400], [400]])
+    table = table_of(SCHEMA, files)
+    for some in np.array_split(np.random.default_rng(0).permutation(1200), 100):
+        check(table, some, ["x", "n", "s", "t", "o"])
+    assert table._files.announces
+    assert table._files.left == 0
+    assert [sorted(file.checked) for file in files] == [list(range(len(file.table.all_blocks()))) for file in files]
+
+
+def test_a_changed_byte_that_nothing_reads_is_no_error() -> None:
+    (file,) = files_of([[400]])
+    table = table_of(SCHEMA, [file])
+    begin = int(file.table.buffers[0, -1, 0])
+    file.changed[begin] ^= 1  # of the last field
+    check(table, np.arange(400), ["x", "n", "s", "t", "o"])
+    with pytest.raises(ChecksumError):
+        table.read(np.arange(400), ["l"])
 
 
 def test_a_changed_byte_is_found_where_it_is_read_and_only_there() -> None:

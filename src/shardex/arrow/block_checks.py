@@ -35,6 +35,8 @@ from shardex.sources import is_in_memory
 
 _GROUP_SHIFT = 2
 """Blocks in memory are checked in groups of two to the power of this: hashing 16 KiB takes half a microsecond."""
+_FEW_BLOCKS = 4
+"""Blocks of a file that are checked together when no others are left; or a 64th of all its blocks."""
 _LEAST_RUN = 8
 """Blocks of a run, on average, from which on the read-ahead of the system suffices."""
 _ANNOUNCED_AFTER_FAULTS = 8
@@ -314,15 +316,26 @@ class CheckedFiles:
             if opened.data is seen:  # otherwise it was closed meanwhile, and its next mapping is checked again
                 self.flags[self._first_flag[number] + flags] = 1
                 self._count(len(flags))
-        if self.lock is None and not self._cold.announces and opened.left:
+                opened.unchecked -= len(flags)
+        if self.lock is not None or not opened.left:
+            return
+        if opened.unchecked <= max(_FEW_BLOCKS, int(opened.first_flag[-1]) // 64):
+            self._finish_file(opened, number)
+        elif not self._cold.announces:
             self._finish_batches(opened, number, flags)
+
+    def _finish_file(self, opened: OpenedFile, number: int) -> None:
+        """Check the last blocks of a file: blocks without values are never read, and reads look for what is left."""
+        opened.left, first = 0, int(self._first_flag[number])
+        rest = np.flatnonzero(self.flags[first : first + int(opened.first_flag[-1])] == 0)
+        if self._cold.announces and len(rest):
+            self._cold.announce(self._ranges(first + rest))
+        with suppress(ChecksumError):  # nothing has asked for these: a read of the damaged one raises
+            self._check_file(number, rest)
 
     def _finish_batches(self, opened: OpenedFile, number: int, flags: Integers) -> None:
         """Check the rest of batches of which half is checked: all at once is faster than a few blocks in each read."""
         first = opened.first_flag
-        if len(flags) == first[-1]:
-            opened.left = 0
-            return
         batches = np.searchsorted(first, flags, "right") - 1
         opened.checked += np.bincount(batches, minlength=len(first) - 1)
         most = 2 * opened.checked >= np.diff(first)

@@ -113,7 +113,11 @@ class OpenedFile:
     left: int = field(init=False)
     """Number of batches that are not finished."""
 
+    unchecked: int = field(init=False)
+    """Number of blocks that were not checked; threads may count a block twice."""
+
     def __post_init__(self) -> None:
+        self.unchecked = int(self.first_flag[-1])
         self.left = len(self.first_flag) - 1
         self.checked = np.zeros(self.left, np.int64)
 
