@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardex as sx
-from shardex.errors import SchemaError, ShardexError
+from shardex.errors import FormatError, SchemaError, ShardexError
+from shardex.formats import record_fields
 from shardex.formats.jsonl import JsonLines
 from shardex.formats.jsonl_columns import LineColumns, accepts
 from shardex.formats.record_fields import KeyScan
@@ -118,6 +119,47 @@ def test_a_key_that_the_sampled_lines_lack_is_an_error(tmp_path: Path) -> None:
         pytest.fail("expected a sample without line 777")
     with pytest.raises(SchemaError, match="'b' too"):
         rows.read(np.arange(700, 800))
+
+
+def test_names_with_quotes_are_no_keys_of_others(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"a": 1, "b": 2}])
+    rows = opened(path, schema={'a":1,"b': int | None})
+    assert rows.read(np.arange(1)).to_samples() == [rows.sample(0)] == [{'a":1,"b': None}]
+    assert rows.in_python
+
+
+def test_keys_that_are_no_text_are_errors_of_the_schema(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"\\ud800": 1, "a": 2}\n' * 100)
+    with pytest.raises(SchemaError, match="field name"):
+        _ = opened(tmp_path / "a.jsonl").features
+
+
+def test_a_key_that_comes_twice_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"t": "a"}\n{"t": "\\x", "t": "ok"}\n')
+    with pytest.raises(FormatError, match="line 2"):
+        opened(tmp_path / "a.jsonl", schema={"t": str}).read(np.arange(2))
+
+
+def test_large_files_without_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_fields, "_BYTES_FOR_PROCESSES", 1)
+    monkeypatch.setattr(record_fields, "cores", lambda: 2)
+    (tmp_path / "a.jsonl").write_bytes(b"\n" * 100)
+    assert len(sx.open(str(tmp_path / "a.jsonl"))) == 0
+    assert not opened(tmp_path / "a.jsonl").features
+
+
+def test_rows_that_are_read_several_times_are_parsed_once(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, lengths, ranges = opened(corpus), list[int](), JsonLines.ranges
+    assert len(rows.features) == 4
+
+    def counted(self: JsonLines, some: Any) -> Ranges:
+        lengths.append(len(some))
+        return ranges(self, some)
+
+    monkeypatch.setattr(JsonLines, "ranges", counted)
+    windows = (np.arange(500, 600, 2)[:, None] + np.arange(64)).reshape(-1)
+    assert_same(rows.read(windows), Columns.concat([rows.read(windows[:900]), rows.read(windows[900:])]))
+    assert lengths[0] == 162  # rows 500 to 661: the last window begins at 598
 
 
 # -- random lines -------------------------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ from shardex.workers import ExecutorLike
 _OPENING, _CLOSING = b"{}"
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode_any = msgspec.json.Decoder().decode
+_MANY_ROWS = 1024
+"""Rows from which on it pays off to find out which of them are the same."""
 _DECODED_FIRST = 64
 """Lines that are decoded to find the first keys and kinds of values."""
 
@@ -196,18 +198,26 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Parse these lines; they are decoded if the kernel cannot parse one of them."""
+        if len(rows) >= _MANY_ROWS and (span := int(rows.max()) - (first := int(rows.min())) + 1) <= len(rows) // 2:
+            wanted = np.zeros(span, np.bool_)  # windows that overlap: each line is parsed once
+            wanted[rows - first] = True
+            once = self.read(np.flatnonzero(wanted) + first, fields)
+            return once.take(np.cumsum(wanted)[rows - first] - 1)
         reader = self._reader(tuple(self._checked(fields)), self._is_strict(fields is None))
         columns = None if reader is None or not len(rows) else reader.read(self.ranges(rows))
         return super().read(rows, fields) if columns is None else columns
 
     def _reader(self, names: tuple[str, ...], strict: bool) -> LineColumns | None:
         """Return what parses these fields; None if their values must be decoded."""
-        if (names, strict) not in self._readers:
-            if len(self._readers) == 64:
-                self._readers.clear()
+        try:
+            return self._readers[names, strict]
+        except KeyError:
             chosen = Features({name: self.features[name] for name in names})
-            self._readers[names, strict] = None if self._as_map else LineColumns.of(chosen, strict=strict)
-        return self._readers[names, strict]
+            reader = None if self._as_map else LineColumns.of(chosen, strict=strict)
+            if len(self._readers) >= 64:
+                self._readers.clear()
+            self._readers[names, strict] = reader
+            return reader
 
     def _values(self, records: list[bytes], rows: Integers, names: list[str], every: bool) -> Mapping[str, list[Any]]:
         if self._as_map:  # each line is one value: its keys are no fields

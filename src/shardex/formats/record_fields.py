@@ -382,7 +382,7 @@ def _scan(rows: Records[Any], known: Mapping[IndexedFile, Part]) -> list[Part]:
     tasks = [task for number in todo for task in _tasks(number, starts[number], files[number])]
     found: dict[int, list[_Found]] = {number: [] for number in todo}
     workers = _workers(rows, sum(files[number].size for number in todo))
-    if workers > 1:
+    if workers > 1 and tasks:
         begin, first = perf_counter(), tasks.pop(0)
         found[first.file].append(_scan_task(rows, first))
         workers = workers if (perf_counter() - begin) * len(tasks) > _SECONDS_FOR_PROCESSES else 1

@@ -10,15 +10,14 @@
 #include <arm_neon.h>
 #endif
 
-enum { LONGEST_NUMBER = 19, DEEPEST = 64, LARGEST_POWER = 27, PARSE_COST = 4 }; /* parsing a byte takes as long as copying four */
+enum { LONGEST_NUMBER = 19, LONGEST_FRACTION = 1000, DEEPEST = 64, LARGEST_POWER = 27, PARSE_COST = 4 }; /* parsing a byte takes as long as copying four */
 static const uint64_t EXACT = (uint64_t)1 << 53;                                /* integers up to here are exact as float64 */
 
 typedef enum { NO_KEY, HAS_VALUE, IS_NULL } presence;
 
 typedef struct {
-    const uint8_t *begin;
-    int64_t length;
-    int escaped;
+    uint64_t begin; /* an address */
+    int64_t length, escaped;
 } json_text;
 
 typedef struct {
@@ -36,7 +35,7 @@ typedef struct {
     int64_t count;
     int strict;
     uint8_t *done;         /* 1 for the first line of each part that is parsed */
-    volatile int *refused; /* set by any thread; the others then stop */
+    int *refused;          /* set by any thread; the others then stop */
 } json_job;
 
 /* ---- text --------------------------------------------------------------------------------------------------- */
@@ -163,7 +162,7 @@ static int is_digit(const uint8_t *p, const uint8_t *end) { return p < end && (u
 static inline const uint8_t *read_digits(const uint8_t *p, const uint8_t *end, number *n, int *count) {
     for (; is_digit(p, end); p++) {
         n->digits = n->digits * 10 + (uint64_t)(*p - '0');
-        *count += *count || *p != '0';
+        *count += *count <= LONGEST_NUMBER && (*count || *p != '0');
     }
     return p;
 }
@@ -180,7 +179,8 @@ static inline const uint8_t *read_number(const uint8_t *p, const uint8_t *end, n
         if (!is_digit(p, end)) return NULL;
         p = read_digits(p, end, n, &count);
         n->is_integer = 0;
-        n->exponent = p - fraction > 1000 ? -1000 : -(int32_t)(p - fraction);
+        n->too_long = p - fraction > LONGEST_FRACTION;
+        n->exponent = n->too_long ? 0 : -(int32_t)(p - fraction);
     }
     if (p < end && (*p | 0x20) == 'e') {
         int32_t exponent = 0;
@@ -191,7 +191,7 @@ static inline const uint8_t *read_number(const uint8_t *p, const uint8_t *end, n
         n->is_integer = 0;
         n->exponent += minus ? -exponent : exponent;
     }
-    n->too_long = count > LONGEST_NUMBER; /* `digits` has overflown */
+    n->too_long |= count > LONGEST_NUMBER; /* `digits` has overflown */
     return p;
 }
 
@@ -269,15 +269,15 @@ static const uint8_t *skip_value(const uint8_t *p, const uint8_t *end, int depth
 static inline const uint8_t *read_value(const json_field *f, int64_t row, const uint8_t *p, const uint8_t *end) {
     number n;
     double value;
-    if (p == end) return NULL;
+    if (p == end || f->have[row] != NO_KEY) return NULL; /* a key that comes twice: its first text is not checked here */
     f->have[row] = *p == 'n' ? IS_NULL : HAS_VALUE;
     if (*p == 'n') return skip_word(p, end, "null", 4);
     switch (f->kind) {
     case 't': {
-        json_text text = {.begin = p + 1};
-        if (*p != '"' || !(p = end_of_text(text.begin, end, &text.escaped))) return NULL;
-        text.length = p - 1 - text.begin;
-        if (f->out) ((json_text *)f->out)[row] = text;
+        const uint8_t *begin = p + 1;
+        int escaped;
+        if (*p != '"' || !(p = end_of_text(begin, end, &escaped))) return NULL;
+        if (f->out) ((json_text *)f->out)[row] = (json_text){(uint64_t)(uintptr_t)begin, p - 1 - begin, escaped};
         return p;
     }
     case 'b':
@@ -371,7 +371,7 @@ static inline int parse_line(const json_job *j, int64_t row, separator *separato
     for (int is_first = 1;; is_first = 0) {
         int64_t number = is_first ? 0 : field + 1;
         separator *s = number < SEPARATORS && (is_first || field >= 0) ? &separators[number] : NULL;
-        if (s && is_there(s, p, end)) field = s->field, p += s->length;
+        if (s && is_there(s, p, end)) field = s->field, p = skip_blanks(p + s->length, end);
         else {
             const uint8_t *from = p;
             field = read_separator(j, is_first, expected, &p, end);
@@ -385,13 +385,21 @@ static inline int parse_line(const json_job *j, int64_t row, separator *separato
     }
 }
 
+#ifdef HAVE_THREADS
+static int is_refused(const json_job *j) { return __atomic_load_n(j->refused, __ATOMIC_RELAXED); }
+static void refuse(const json_job *j) { __atomic_store_n(j->refused, 1, __ATOMIC_RELAXED); }
+#else
+static int is_refused(const json_job *j) { return *j->refused; }
+static void refuse(const json_job *j) { *j->refused = 1; }
+#endif
+
 static void parse_part(const void *whole, int64_t from, int64_t to) {
     const json_job *j = whole;
     separator separators[SEPARATORS] = {0};
-    for (int64_t k = from; k < to && !*j->refused; k++) {
+    for (int64_t k = from; k < to && !is_refused(j); k++) {
         if (k + AHEAD < to)
             for (int64_t b = 0; b < 512 && b < j->length[k + AHEAD]; b += 64) PREFETCH(j->source[k + AHEAD] + b);
-        if (!parse_line(j, k, separators)) *j->refused = 1;
+        if (!parse_line(j, k, separators)) refuse(j);
     }
 #ifdef HAVE_THREADS
     __atomic_store_n(&j->done[from], 1, __ATOMIC_RELEASE);
@@ -409,10 +417,11 @@ typedef struct {
 } text_list;
 
 static PyObject *text_object(const json_text *t, text_list *l) {
-    if (!t->escaped) return one_text(t->begin, t->length, l->seen, l->sizes, l->last);
+    const uint8_t *begin = (const uint8_t *)(uintptr_t)t->begin;
+    if (!t->escaped) return one_text(begin, t->length, l->seen, l->sizes, l->last);
     uint8_t *plain = PyMem_Malloc((size_t)t->length + 1);
     if (!plain) return PyErr_NoMemory();
-    int64_t length = without_escapes(t->begin, t->begin + t->length, plain);
+    int64_t length = without_escapes(begin, begin + t->length, plain);
     PyObject *made = length < 0 ? NULL : PyUnicode_DecodeUTF8((const char *)plain, (Py_ssize_t)length, NULL);
     PyMem_Free(plain);
     return made;
@@ -437,7 +446,7 @@ static int make_texts(const json_job *j, int64_t n, int64_t step, text_list *lis
         while (!__atomic_load_n(&j->done[from], __ATOMIC_ACQUIRE))
             if (!take_part()) sched_yield();
 #endif
-        if (*j->refused) return 0;
+        if (is_refused(j)) return 0;
         for (int64_t k = 0; k < count; k++)
             if (!add_texts(&lists[k], from, to)) return 0;
     }
@@ -475,7 +484,7 @@ static PyObject *json(PyObject *self, PyObject *args) {
     const char *kinds;
     Py_ssize_t count;
     int strict, threads;
-    volatile int refused = 0;
+    int refused = 0;
     if (!PyArg_ParseTuple(args, "y*y*y*y*y*O!y#O!w*pi:json", &address, &size, &which, &begin, &length, &PyTuple_Type, &keys, &kinds, &count,
                           &PyTuple_Type, &outs, &have, &strict, &threads))
         return NULL;
@@ -521,7 +530,7 @@ static PyObject *json(PyObject *self, PyObject *args) {
     for (int64_t i = 0; i < texts && fine; i++) fine = (lists[i].list = PyList_New((Py_ssize_t)n)) != NULL;
     fine = fine && make_texts(&j, n, step ? step : n, lists, texts);
     if (step && texts) {
-        refused |= !fine; /* the others need not go on */
+        if (!fine) refuse(&j); /* the others need not go on */
         end_parts();
     }
     result = fine && !refused ? PyTuple_New(count) : NULL;

@@ -6,6 +6,7 @@ everything else, and then the caller decodes the lines with a complete decoder. 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -21,6 +22,8 @@ JsonKind = Literal["integer", "float", "number", "bool", "text"]
 """Kind of the values of a key; "float" refuses numbers without fraction and exponent, "number" takes them as floats."""
 _DTYPES: dict[str, Any] = {"integer": np.int64, "float": np.float64, "number": np.float64, "bool": np.bool_}
 _LETTERS = {"integer": b"i", "float": b"f", "number": b"n", "bool": b"b", "text": b"t"}
+_ESCAPED = re.compile(r'["\\\x00-\x1f\ud800-\udfff]').search
+"""Finds characters of a key that a line holds as an escape: the kernel compares keys as they are written."""
 _MOST_KEYS = 256
 """Keys that a line has in another order are looked for one by one."""
 
@@ -48,10 +51,10 @@ class JsonLineParser:
 
     @classmethod
     def of(cls, kinds: Mapping[str, JsonKind | None], *, strict: bool) -> JsonLineParser | None:
-        """Return a parser; None if there is none for so many keys, for other kinds (None), or in the numpy kernel."""
+        """Return a parser; None if there is none: for other kinds (None), many or odd keys, and in the numpy kernel."""
         known = {name: kind for name, kind in kinds.items() if kind is not None}
         is_possible = KERNEL == "c" and len(kinds) <= _MOST_KEYS and len(known) == len(kinds)
-        return cls(known, strict=strict) if is_possible else None
+        return cls(known, strict=strict) if is_possible and not any(map(_ESCAPED, kinds)) else None
 
     def parse(self, lines: Ranges, *, texts: bool = True) -> dict[str, JsonColumn] | None:
         """Return the values of each key; None if a line is refused.

@@ -235,8 +235,8 @@ class Loader(Generic[B_co]):
         """Counts and times so far, and the bottleneck."""
         self.skipped: list[BadSample] = []
         """The bad samples that were replaced, in the order of the batches (the first ten thousand)."""
-        self._place: Place | None = None
-        """Where the last batch comes from."""
+        self._origin: BatchOrigin | Place | None = None
+        """Where the last batch comes from: its place until the origin is asked for."""
         self._counted: tuple[str, bool] | None = None
         """Field whose elements are counted as tokens, and whether it is padded."""
 
@@ -275,7 +275,9 @@ class Loader(Generic[B_co]):
     @property
     def origin(self) -> BatchOrigin | None:
         """Where the samples of the last batch come from, also if `collate` returned something else."""
-        return None if self._place is None else BatchOrigin(*self._place)
+        if isinstance(self._origin, tuple):
+            self._origin = BatchOrigin(*self._origin)
+        return self._origin
 
     def __len__(self) -> int:
         """Number of batches in a run of `epochs` epochs; the same on every rank.
@@ -422,7 +424,7 @@ class Loader(Generic[B_co]):
                 self._counted = self._recipe.counted_field(prepared.lengths) or ("", False)
             if (sizes := prepared.lengths.get(self._counted[0])) is not None:
                 stats.add_lengths(sizes, self._counted[1])
-        self._place = place
+        self._origin = place
         return self._output(prepared, place)
 
     def _report(self, bad: Sequence[BadSample]) -> None:
