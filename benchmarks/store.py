@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import tempfile
 import time
@@ -31,11 +32,12 @@ QUESTIONS = [
 ]
 
 
-def timed(*jobs: Callable[[], object], repetitions: int) -> list[float]:
-    """The median milliseconds of each job; they take turns."""
+def timed(*jobs: Callable[[], object], repetitions: int, before: Callable[[], object] = lambda: None) -> list[float]:
+    """The median milliseconds of each job; they take turns. `before` is called before each, and not measured."""
     took: list[list[float]] = [[] for _ in jobs]
     for _ in range(repetitions):
         for job, times in zip(jobs, took, strict=True):
+            before()
             start = time.perf_counter()
             job()
             times.append(1e3 * (time.perf_counter() - start))
@@ -81,13 +83,21 @@ def write_files(folder: Path, columns: dict[str, np.ndarray]) -> None:
 def write_arrays(folder: Path, columns: dict[str, np.ndarray], step: int) -> None:
     """Arrays as a dataset, in parts of `step` samples."""
     schema = {field: sx.Array(column.dtype, column.shape[1:]) for field, column in columns.items()}
-    with sx.create(folder / "arrays", schema, mode="overwrite") as out:
+    with sx.create(folder / "arrays", schema) as out:
         for first in range(0, len(next(iter(columns.values()))), step):
             out.extend({field: column[first : first + step] for field, column in columns.items()})
 
 
+def remove_files(folder: Path) -> None:
+    """Remove what was written, and wait until the disk has nothing to do."""
+    shutil.rmtree(folder)
+    folder.mkdir()
+    os.sync()
+
+
 def arrays(folder: Path, repetitions: int) -> None:
     """Whole arrays given to a writer, at once and in parts, next to plain files of the same bytes."""
+    folder.mkdir()
     chance = np.random.default_rng(4)
     series = {"history": chance.random((200_000, 100), np.float32), "target": chance.random((200_000, 50), np.float32)}
     tokens = {"tokens": chance.integers(0, 50_000, (50_000, 1024), np.uint16)}
@@ -99,6 +109,7 @@ def arrays(folder: Path, repetitions: int) -> None:
             partial(write_arrays, folder, columns, 1 << 30),
             partial(write_arrays, folder, columns, 4096),
             repetitions=repetitions,
+            before=partial(remove_files, folder),
         )
         size = sum(column.nbytes for column in columns.values()) / 1e6
         ratios = f"| {whole:.0f} | {files / whole:.2f} | {parts:.0f} | {files / parts:.2f} |"
@@ -152,7 +163,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=9)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        arrays(Path(folder), given.repetitions)
+        arrays(Path(folder, "arrays"), given.repetitions)
         ds = write(Path(folder), given.rows)
         questions(ds, given.repetitions)
         keys(ds, min(3, given.repetitions))
