@@ -996,7 +996,8 @@ static int make_values(const uint8_t *const *source, const int64_t *length, int6
     int64_t sizes[SLOTS];
     PyObject *last[SLOTS] = {0};
     for (int64_t k = 0; k < n; k++) {
-        if (k + AHEAD < n) PREFETCH(source[k + AHEAD]);
+        if (k + AHEAD < n)
+            for (int64_t b = 0; b < 512 && b < length[k + AHEAD]; b += 64) PREFETCH(source[k + AHEAD] + b);
         made[k] = text ? one_text(source[k], length[k], seen, sizes, last)
                        : PyBytes_FromStringAndSize((const char *)source[k], (Py_ssize_t)length[k]);
         if (!made[k]) return 0;
