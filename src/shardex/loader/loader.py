@@ -331,7 +331,12 @@ class Loader(Generic[B_co]):
             for number, prepared in enumerate(batches):
                 if not number:
                     self._measure(prepared, read_size)
-                batch = self._deliver(prepared, (recipe, plan, number))
+                if prepared.bad or prepared.lengths:
+                    self._note(prepared)
+                stats.batches += 1
+                stats.samples += prepared.rows
+                self._origin = place = recipe, plan, number
+                batch = self._output(prepared, place)
                 cursor.advance()
                 ready = clock()
                 if starting:
@@ -412,20 +417,15 @@ class Loader(Generic[B_co]):
                 self._to_tensor = self._staging.to_tensor
         return self._staging
 
-    def _deliver(self, prepared: PreparedBatch, place: Place) -> Any:
-        """Return the batch or tensors for the user; counts it and reports its bad samples."""
-        stats = self.stats
+    def _note(self, prepared: PreparedBatch) -> None:
+        """Report the bad samples of a batch, and count its tokens."""
         if prepared.bad:
             self._report(prepared.bad)
-        stats.batches += 1
-        stats.samples += prepared.rows
         if prepared.lengths:
             if self._counted is None:
                 self._counted = self._recipe.counted_field(prepared.lengths) or ("", False)
             if (sizes := prepared.lengths.get(self._counted[0])) is not None:
-                stats.add_lengths(sizes, self._counted[1])
-        self._origin = place
-        return self._output(prepared, place)
+                self.stats.add_lengths(sizes, self._counted[1])
 
     def _report(self, bad: Sequence[BadSample]) -> None:
         """Report samples that were replaced, and count them."""
@@ -439,12 +439,13 @@ class Loader(Generic[B_co]):
         """Return what `collate` returned, or a batch of arrays or tensors."""
         if prepared.ready is not None:
             prepared.ready.wait()
-        data, recipe = prepared.data, self._recipe
-        if self._to_tensor is None or not isinstance(data, Columns):
-            return LoadedBatch(data, prepared, place) if isinstance(data, Columns) else data
-        if not prepared.has_tensors:
+        data, to_tensor = prepared.data, self._to_tensor
+        if type(data) is not Columns:
+            return data
+        if to_tensor is not None and not prepared.has_tensors:
+            recipe = self._recipe
             data = move_channels(recipe.casts.finish(to_tensors(data)), recipe.channel_axes)
-        return LoadedBatch(data, prepared, place, self._to_tensor)
+        return LoadedBatch(data, prepared, place, to_tensor)
 
     def _say_continued(self) -> None:
         """Warn once that a loop begins in the middle of an epoch, because the one before was left there."""
