@@ -17,6 +17,7 @@ from shardex.arrow.buffer_layout import column_layouts
 from shardex.arrow.checked_table import CheckedTable
 from shardex.arrow.file_blocks import BLOCK
 from shardex.errors import ChecksumError, FieldError, FormatError, RangeError, RowError
+from shardex.kernel.buffers import KERNEL
 from shardex.samples import DictSample
 from shardex.schema import Array, Features, Optional
 from tests.arrow.checked_files import File, file_of, table_of
@@ -111,6 +112,47 @@ def test_the_last_blocks_of_cold_files_are_checked_although_nothing_reads_them(m
     assert table._files.announces
     assert table._files.left == 0
     assert [sorted(file.checked) for file in files] == [list(range(len(file.table.all_blocks()))) for file in files]
+
+
+def guarded(table: CheckedTable) -> list[bool]:
+    return [segments.guard is not None for segments in table._chunks.all_segments]
+
+
+def test_fields_whose_blocks_are_all_checked_need_no_guard() -> None:
+    files = files_of([[300, 300], [300]])
+    table = table_of(SCHEMA, files)
+    some = np.random.default_rng(0).permutation(900)
+    for _ in range(40):
+        check(table, some, ["n", "s"])
+    assert table._checked_fields == {"n", "s"} and table._files.left > 0
+    assert KERNEL == "numpy" or not all(guarded(table))
+    check(table, some)  # fields that were not read are still checked
+    assert table._files.left == 0
+
+
+def test_a_changed_byte_of_another_field_is_found_when_one_needs_no_guard() -> None:
+    (file,) = files_of([[400, 400]])
+    table = table_of(SCHEMA, [file])
+    file.changed[int(file.table.buffers[0, -1, 0])] ^= 1  # of the last field, "l"
+    for _ in range(60):
+        check(table, np.arange(800), ["x", "n"])
+    assert table._checked_fields == {"x", "n"}
+    check(table, np.arange(400, 800), ["l"])
+    for _ in range(3):
+        with pytest.raises(ChecksumError):
+            table.read(np.arange(400), ["l"])
+
+
+def test_fields_with_unchecked_blocks_keep_their_guard() -> None:
+    (file,) = files_of([[400, 400, 400]])
+    table = table_of(SCHEMA, [file])
+    for _ in range(200):
+        check(table, np.arange(100, 110), ["x", "n"])
+    assert "x" not in table._checked_fields
+    begin, size = file.table.buffers[2].T
+    file.changed[int(begin[size.argmax()])] ^= 1  # of the values of "x", which are the largest
+    with pytest.raises(ChecksumError):
+        table.read(np.arange(800, 1200), ["x"])
 
 
 def test_a_changed_byte_that_nothing_reads_is_no_error() -> None:

@@ -32,6 +32,9 @@ _FIRST_SAMPLES_REMOTE = 16
 _LOOKED_AT = 4
 """Rows of a read of which it is found out whether they are in memory."""
 
+_QUIET_READS = 16
+"""Reads that check no block before it is found out whether their fields have any left."""
+
 OpenFile = Callable[[int], tuple[CheckedFile, Mapping[str, str]] | None]
 """Returns a file, with the column of each field; None for rows that have no values."""
 
@@ -73,6 +76,9 @@ class CheckedTable(MappedTable):
         self._reads = np.zeros(count, np.uint8)
         """How many samples of each batch were read on their own."""
         self._some_getters: dict[int, dict[str, Getter]] = {}
+        self._checked_fields: set[str] = set()
+        """Fields of which all blocks are checked; see `_are_checked`."""
+        self._left_before, self._quiet_reads, self._quiet_needed = -1, 0, _QUIET_READS
 
     # -- opening -----------------------------------------------------------------------------------------------
 
@@ -233,7 +239,7 @@ class CheckedTable(MappedTable):
         files = self._files
         if not files.all_open:
             files.open_rows(rows)
-        if not fields or not files.left:
+        if not fields or not files.left or self._are_checked(fields):
             return None
         if not self._is_remote and not files.announces:
             self._look_at_some(rows, fields)
@@ -241,6 +247,42 @@ class CheckedTable(MappedTable):
             return None
         rows = self._existing(rows)
         return [files.hold_checked(blocks) for blocks in self._blocks_to_read(rows, fields)]
+
+    def _are_checked(self, fields: Sequence[str]) -> bool:
+        """Return whether all blocks of these fields are known to be checked, while some of other fields are not.
+
+        It is found out when no block was checked for some reads, each time after twice as many.
+        """
+        if self._checked_fields.issuperset(fields):
+            return True
+        files = self._files
+        if files.left != self._left_before or files.lock is not None or not files.all_open:
+            self._left_before, self._quiet_reads = files.left, 0
+            return False
+        self._quiet_reads += 1
+        if self._quiet_reads < self._quiet_needed + len(files.opened):
+            return False
+        self._quiet_reads, self._quiet_needed = 0, 2 * self._quiet_needed
+        for name in fields:
+            if name not in self._checked_fields and self._is_checked(name):
+                self._checked_fields.add(name)
+        return self._checked_fields.issuperset(fields)
+
+    def _is_checked(self, name: str) -> bool:
+        """Return whether all blocks of a field are checked; then its tables need no guard any more."""
+        reader, used = self._readers[name], set[Segments]()
+        if reader.through_arrow:
+            return False
+        for number, opened in self._files.opened.items():
+            if opened is not None:
+                tables = list(reader.tables(self._numbers_of(number, opened).layouts[name]))
+                spans = opened.table.buffers[:, [buffer for _, buffer in tables]]
+                if len(self._files.unchecked(number, np.arange(len(spans)), spans)):
+                    return False
+                used.update(segments for segments, _ in tables)
+        for segments in used:
+            segments.drop_guard()
+        return True
 
     def _existing(self, rows: Integers) -> Integers:
         return rows[(rows >= 0) & (rows < self._length)]

@@ -175,6 +175,11 @@ class Segments:
         self.guard, self._calls = guard, calls
         self.address, self.size, self.origin = address, size, origin
 
+    def drop_guard(self) -> None:
+        """Read without the guard from now on, because all blocks of the table are checked and none is ever closed."""
+        if self.lock is None and KERNEL != "numpy":  # the guard opens the segments for the numpy kernel
+            self.guard = None
+
     @property
     def closable(self) -> bool:
         """Whether segments may be closed while other threads read."""
