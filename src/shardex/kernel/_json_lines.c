@@ -10,8 +10,9 @@
 #include <arm_neon.h>
 #endif
 
-enum { LONGEST_NUMBER = 19, LONGEST_FRACTION = 1000, DEEPEST = 64, LARGEST_POWER = 27, PARSE_COST = 4 }; /* parsing a byte takes as long as copying four */
-static const uint64_t EXACT = (uint64_t)1 << 53;                                /* integers up to here are exact as float64 */
+enum { LONGEST_NUMBER = 19, LONGEST_FRACTION = 1000, DEEPEST = 64, LARGEST_POWER = 27 };
+enum { PARSE_COST = 4 };                         /* parsing a byte takes as long as copying so many */
+static const uint64_t EXACT = (uint64_t)1 << 53; /* integers up to here are exact as float64 */
 
 typedef enum { NO_KEY, HAS_VALUE, IS_NULL } presence;
 
@@ -34,8 +35,8 @@ typedef struct {
     json_field *fields;
     int64_t count;
     int strict;
-    uint8_t *done;         /* 1 for the first line of each part that is parsed */
-    int *refused;          /* set by any thread; the others then stop */
+    uint8_t *done; /* 1 for the first line of each part that is parsed */
+    int *refused;  /* set by any thread; the others then stop */
 } json_job;
 
 /* ---- text --------------------------------------------------------------------------------------------------- */
@@ -483,8 +484,7 @@ static PyObject *json(PyObject *self, PyObject *args) {
     PyObject *keys, *outs, *result = NULL;
     const char *kinds;
     Py_ssize_t count;
-    int strict, threads;
-    int refused = 0;
+    int strict, threads, refused = 0;
     if (!PyArg_ParseTuple(args, "y*y*y*y*y*O!y#O!w*pi:json", &address, &size, &which, &begin, &length, &PyTuple_Type, &keys, &kinds, &count,
                           &PyTuple_Type, &outs, &have, &strict, &threads))
         return NULL;

@@ -231,9 +231,12 @@ class ReadAhead(Generic[Plan]):
         """Take one more plan, and announce it if the data is cold; False if there are no more."""
         for plan in self._plans:
             announced = self._depth > 0 and self._detector.cold
-            if announced:  # the plan that is read next in this thread: if the data turns out warm, no thread is started
-                (self._thread.plan if self._upcoming else self._thread.announce)(plan)
-            self._upcoming.append((plan, announced and self._detector.cold))  # a probe does not announce warm data
+            if announced and self._upcoming:
+                self._thread.plan(plan)
+            elif announced:  # the plan that is read next: if the data turns out warm, no thread is started
+                self._thread.announce(plan)
+                announced = self._detector.cold  # warm data may have been probed only
+            self._upcoming.append((plan, announced))
             return True
         return False
 
