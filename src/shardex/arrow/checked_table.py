@@ -264,12 +264,12 @@ class CheckedTable(MappedTable):
             return False
         self._quiet_reads, self._quiet_needed = 0, 2 * self._quiet_needed
         for name in fields:
-            if name not in self._checked_fields and self._is_checked(name):
+            if name not in self._checked_fields and self._drop_guards(name):
                 self._checked_fields.add(name)
         return self._checked_fields.issuperset(fields)
 
-    def _is_checked(self, name: str) -> bool:
-        """Return whether all blocks of a field are checked; then its tables need no guard any more."""
+    def _drop_guards(self, name: str) -> bool:
+        """Read a field without looking at blocks from now on if all of them are checked; return whether they are."""
         reader, used = self._readers[name], set[Segments]()
         if reader.through_arrow:
             return False

@@ -77,9 +77,3 @@ class PreparedBatch:
             self.mask = mask
         if bad:
             self.bad = bad
-
-
-class PreparedTensors(PreparedBatch):
-    """A batch whose columns have become tensors."""
-
-    has_tensors = True

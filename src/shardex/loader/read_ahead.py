@@ -164,9 +164,10 @@ class AdviceThread(Generic[Plan]):
         """Announce a read now, in the thread of the caller."""
         with suppress(Exception):
             before = _blocks_read()
-            if self._probe is not None and self._detector.untested:
-                self._probe(plan)
-            if self._probe is None or not self._detector.untested or _blocks_read() > before:
+            probe = self._probe if self._detector.untested else None
+            if probe is not None:
+                probe(plan)
+            if probe is None or _blocks_read() > before:
                 self._advise(plan)
             if not self._closed:  # otherwise the detector may serve another loop by now
                 self._detector.announced(_blocks_read() - before)
@@ -209,11 +210,6 @@ class ReadAhead(Generic[Plan]):
 
     def next(self) -> Plan | None:
         """Return the next plan, None if there are no more."""
-        if not self._upcoming and not self._detector.cold:
-            if (plan := next(self._plans, None)) is not None:
-                self._running.append(False)
-                self._returned += 1
-            return plan
         # As few plans as possible, at first none: the size of each plan depends on the reads before it.
         ahead = min(self._depth, self._returned) if self._detector.cold else 0
         while len(self._upcoming) <= ahead and self._take_plan():

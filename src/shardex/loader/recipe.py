@@ -26,7 +26,7 @@ from shardex.loader.cursor import EpochSteps, Steps
 from shardex.loader.length_steps import NOT_TOKENS, LengthSteps, SampleLengths, length_field
 from shardex.loader.loaded_batch import LoadedBatch
 from shardex.loader.options import LoaderOptions
-from shardex.loader.plan import Plan, PreparedBatch, PreparedTensors
+from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.replacements import MAX_ATTEMPTS, BadSample, find_failures, replacement_position
 from shardex.loader.stats import TimeSpent
 from shardex.loader.tensors import split_column
@@ -369,7 +369,8 @@ class Recipe:
         parts = [(name, split_column(column, rows)) for name, column in tensors.items()]
         masked = len(rows) - 1 if self.options.world_size > 1 else -1
         for number, count in enumerate(rows):
-            batch = PreparedTensors(count, Columns.unchecked({name: part[number] for name, part in parts}, count))
+            batch = PreparedBatch(count, Columns.unchecked({name: part[number] for name, part in parts}, count))
+            batch.has_tensors = True
             if not number:
                 batch.size = byte_size(columns) * count // total
             if number == masked:
