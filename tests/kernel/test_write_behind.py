@@ -64,6 +64,31 @@ def test_all_bytes_are_written_in_order(tmp_path: Path, most: int) -> None:
         writer.close()
 
 
+def test_many_small_parts_and_empty_ones(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    calls = [[random.bytes(int(size)) for size in random.integers(0, 3000, 700)] for _ in range(8)]
+    calls += [[], [b""], [b"", b"end", b""]]
+    with open(tmp_path / "a", "wb") as file:
+        writer = writer_of(file.fileno())
+        for parts in calls:
+            writer.write(parts)
+        assert np.frombuffer(writer.checksums(), np.uint32).tolist() == sums_of(calls, 4096)
+        assert (tmp_path / "a").read_bytes() == b"".join(part for parts in calls for part in parts)
+        writer.close()
+
+
+def test_bytes_wait_until_they_reach_a_multiple_of_2_mib(tmp_path: Path) -> None:
+    with open(tmp_path / "a", "wb") as file:
+        writer = writer_of(file.fileno())
+        writer.write([bytes(1000), bytes(SIZE)])
+        while (size := os.fstat(file.fileno()).st_size) < 2 << 20:
+            pass
+        assert size == 2 << 20
+        writer.drain()
+        assert os.fstat(file.fileno()).st_size == 1000 + SIZE
+        writer.close()
+
+
 def test_close_writes_what_waits(tmp_path: Path) -> None:
     with open(tmp_path / "a", "wb") as file:
         writer = writer_of(file.fileno())

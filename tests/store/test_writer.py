@@ -218,7 +218,7 @@ import resource, sys
 import shardex as sx
 from shardex.errors import StorageFullError
 out = sx.create(sys.argv[1], {"raw": bytes}, mode="overwrite")
-resource.setrlimit(resource.RLIMIT_FSIZE, (20 << 20, 20 << 20))
+resource.setrlimit(resource.RLIMIT_FSIZE, (20 << 20 | 999, 20 << 20 | 999))
 try:
     for _ in range(40):
         out.append(raw=bytes(1 << 20))

@@ -12,8 +12,10 @@
 #endif
 #if defined(__GNUC__)
 #define HIDDEN __attribute__((visibility("hidden")))
+#define FETCH(p) __builtin_prefetch(p)
 #else
 #define HIDDEN
+#define FETCH(p) (void)(p)
 #endif
 
 enum { STRIPE = 64, LANES = 8, SECRET = 192, ROUND = 1024, STRIPES = 16 }; /* a round is 16 stripes, each with a key that begins 8 bytes further on */
@@ -132,18 +134,19 @@ static uint64_t up_to_240(const uint8_t *p, uint64_t n) {
 
 /* ---- longer inputs ----------------------------------------------------------------------------------------- */
 
-/* Defines NAME(sums, p, n), which consumes n > 64 bytes: rounds of 16 stripes, the stripes of a last round that is not
- * whole, and the last 64 bytes. `ADD(sums, at, key)` adds a stripe, `MIX(sums, key)` follows each whole round. */
+/* Defines NAME(sums, p, n, next), which consumes n > 64 bytes: rounds of 16 stripes, the stripes of a last round that is not
+ * whole, and the last 64 bytes. `ADD(sums, at, key)` adds a stripe, `MIX(sums, key)` follows each whole round. Meanwhile bytes at
+ * `next` are fetched into the cache: the processor itself does not look beyond the page that is read. */
 #define CONSUME(NAME, TARGET, T, ADD, MIX)                                                                   \
-    TARGET static void NAME(uint64_t *sums, const uint8_t *p, uint64_t n) {                                  \
+    TARGET static void NAME(uint64_t *sums, const uint8_t *p, uint64_t n, const uint8_t *next) {             \
         uint64_t rounds = (n - 1) / ROUND, rest = (n - 1) % ROUND / STRIPE;                                  \
         T sum[LANES * 8 / sizeof(T)];                                                                        \
         memcpy(sum, sums, sizeof sum);                                                                       \
-        for (uint64_t r = 0; r < rounds; r++, p += ROUND) {                                                  \
-            for (int k = 0; k < STRIPES; k++) ADD(sum, p + k * STRIPE, secret + 8 * k);                      \
+        for (uint64_t r = 0; r < rounds; r++, p += ROUND, next += ROUND) {                                   \
+            for (int k = 0; k < STRIPES; k++) FETCH(next + k * STRIPE), ADD(sum, p + k * STRIPE, secret + 8 * k); \
             MIX(sum, secret + SECRET - STRIPE);                                                              \
         }                                                                                                    \
-        for (uint64_t k = 0; k < rest; k++) ADD(sum, p + k * STRIPE, secret + 8 * k);                        \
+        for (uint64_t k = 0; k < rest; k++) FETCH(next + k * STRIPE), ADD(sum, p + k * STRIPE, secret + 8 * k); \
         ADD(sum, p + (n - rounds * ROUND) - STRIPE, secret + SECRET - STRIPE - 7);                           \
         memcpy(sums, sum, sizeof sum);                                                                       \
     }
@@ -175,9 +178,9 @@ static uint64_t up_to_240(const uint8_t *p, uint64_t n) {
 CONSUME_VECTORS(2, , PRODUCT2, NEIGHBOURS2)
 CONSUME_VECTORS(4, __attribute__((target("avx2"))), PRODUCT4, NEIGHBOURS4)
 
-static void consume(uint64_t *sums, const uint8_t *p, uint64_t n) {
-    if (__builtin_cpu_supports("avx2")) consume4(sums, p, n);
-    else consume2(sums, p, n);
+static void consume(uint64_t *sums, const uint8_t *p, uint64_t n, const uint8_t *next) {
+    if (__builtin_cpu_supports("avx2")) consume4(sums, p, n, next);
+    else consume2(sums, p, n, next);
 }
 #else
 static void add1(uint64_t *sum, const uint8_t *p, const uint8_t *key) {
@@ -194,18 +197,19 @@ static void mix1(uint64_t *sum, const uint8_t *key) {
 CONSUME(consume, , uint64_t, add1, mix1)
 #endif
 
-static uint64_t above_240(const uint8_t *p, uint64_t n) {
+static uint64_t above_240(const uint8_t *p, uint64_t n, const uint8_t *next) {
     uint64_t sums[LANES] = {PRIME32[2], PRIME64[0], PRIME64[1], PRIME64[2], PRIME64[3], PRIME32[1], PRIME64[4], PRIME32[0]};
     uint64_t all = n * PRIME64[0];
-    consume(sums, p, n);
+    consume(sums, p, n, next);
     for (int i = 0; i < LANES; i += 2) all += fold(sums[i] ^ read64(secret + 11 + 8 * i), sums[i + 1] ^ read64(secret + 19 + 8 * i));
     return avalanche(all);
 }
 
-HIDDEN uint64_t shardex_xxh3(const uint8_t *p, uint64_t n);
+/* The checksum of n bytes; `next` is what will be read after them. */
+HIDDEN uint64_t shardex_xxh3(const uint8_t *p, uint64_t n, const uint8_t *next);
 
-HIDDEN uint64_t shardex_xxh3(const uint8_t *p, uint64_t n) {
+HIDDEN uint64_t shardex_xxh3(const uint8_t *p, uint64_t n, const uint8_t *next) {
     if (n <= 16) return up_to_16(p, n);
     if (n <= 128) return up_to_128(p, n);
-    return n <= 240 ? up_to_240(p, n) : above_240(p, n);
+    return n <= 240 ? up_to_240(p, n) : above_240(p, n, next);
 }

@@ -1184,7 +1184,7 @@ static void lower(int64_t *first, int64_t k) {
 static void hash_part(const void *whole, int64_t from, int64_t to) {
     const hashing *h = whole;
     for (int64_t k = from; k < to; k++) {
-        uint64_t sum = shardex_xxh3(h->source[k], (uint64_t)h->length[k]);
+        uint64_t sum = shardex_xxh3(h->source[k], (uint64_t)h->length[k], h->source[k + 1 < to ? k + 1 : k]);
         if (!h->compare) {
             if (h->half) ((uint32_t *)h->sums)[k] = (uint32_t)sum;
             else ((uint64_t *)h->sums)[k] = sum;

@@ -23,11 +23,15 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "_checksum.c" /* shardex_xxh3 */
 
-static const size_t AT_ONCE = 1 << 20; /* written by one call of the system */
+/* Bytes are written up to the next multiple of this: Linux keeps whole pieces of this size in huge pages, which can then
+ * be mapped by one entry of the page table each. */
+static const size_t AT_ONCE = 2 << 20;
+enum { PIECES = 256 }; /* at most, in one call of the system */
 static const size_t LARGEST_BLOCK = 1 << 20;
 
 typedef struct part {
@@ -41,7 +45,8 @@ typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
-    part *waiting, *last; /* to be written; the first one may be under way */
+    part *waiting, *last; /* to be written, none of them empty */
+    size_t begun;         /* bytes of the first one that are written */
     part *written;        /* to be released by a thread that has the GIL */
     int64_t pending, most, sync_every, unsynced;
     uint32_t *sums;
@@ -50,6 +55,7 @@ typedef struct {
     size_t held_size, block, position;
     pid_t process;
     int file, error, ready, running, stopping; /* ready: the lock exists */
+    int draining;                              /* calls that wait until everything is written */
 } writer;
 
 /* ---- the thread --------------------------------------------------------------------------------------------- */
@@ -62,7 +68,7 @@ static int add_sum(writer *self, const char *data, size_t size) {
         self->sums = sums;
         self->room = room;
     }
-    self->sums[self->count++] = (uint32_t)shardex_xxh3((const uint8_t *)data, size);
+    self->sums[self->count++] = (uint32_t)shardex_xxh3((const uint8_t *)data, size, (const uint8_t *)data + size);
     return 0;
 }
 
@@ -88,51 +94,89 @@ static int sum_blocks(writer *self, const char *data, size_t size) {
     return 0;
 }
 
-static int write_part(writer *self, const part *one) {
-    const char *data = one->view.buf, *end = data + one->view.len, *summed = data;
-    while (data < end) {
-        if (data == summed) {
-            size_t next = (size_t)(end - data) < AT_ONCE ? (size_t)(end - data) : AT_ONCE;
-            if (sum_blocks(self, data, next)) return ENOMEM;
-            summed += next;
-        }
-        ssize_t count = write(self->file, data, (size_t)(summed - data));
-        if (count < 0) {
-            if (errno == EINTR) continue;
-            return errno;
-        }
-        if (!count) return EIO;
-        data += count;
-        self->unsynced += count;
-        if (self->sync_every && self->unsynced >= self->sync_every) {
-#ifdef SYNC_FILE_RANGE_WRITE
-            sync_file_range(self->file, 0, 0, SYNC_FILE_RANGE_WRITE); /* so that the final sync waits less */
-#endif
-            self->unsynced = 0;
+/* The begin of what waits, `most` bytes of it at most. */
+typedef struct {
+    struct iovec pieces[PIECES];
+    int ends_call[PIECES];
+    int count;
+    size_t size;
+} piece_list;
+
+static void take(const writer *self, size_t most, piece_list *taken) {
+    size_t at = self->begun;
+    taken->count = 0;
+    taken->size = 0;
+    for (const part *one = self->waiting; one && taken->size < most && taken->count < PIECES; one = one->next, at = 0) {
+        size_t rest = (size_t)one->view.len - at, size = rest < most - taken->size ? rest : most - taken->size;
+        taken->pieces[taken->count] = (struct iovec){(char *)one->view.buf + at, size};
+        taken->ends_call[taken->count++] = size == rest && one->last;
+        taken->size += size;
+    }
+}
+
+static int sum_pieces(writer *self, const piece_list *taken) {
+    for (int k = 0; k < taken->count; k++) {
+        if (sum_blocks(self, taken->pieces[k].iov_base, taken->pieces[k].iov_len)) return ENOMEM;
+        if (taken->ends_call[k] && sum_held(self)) return ENOMEM;
+    }
+    return 0;
+}
+
+static int write_pieces(writer *self, piece_list *taken) {
+    struct iovec *pieces = taken->pieces;
+    for (int count = taken->count; count;) {
+        ssize_t done = writev(self->file, pieces, count);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return done ? errno : EIO;
+        self->unsynced += done;
+        for (; count && (size_t)done >= pieces->iov_len; pieces++, count--) done -= (ssize_t)pieces->iov_len;
+        if (count) {
+            pieces->iov_base = (char *)pieces->iov_base + done;
+            pieces->iov_len -= (size_t)done;
         }
     }
-    return one->last ? sum_held(self) : 0;
+    if (self->sync_every && self->unsynced >= self->sync_every) {
+#ifdef SYNC_FILE_RANGE_WRITE
+        sync_file_range(self->file, 0, 0, SYNC_FILE_RANGE_WRITE); /* so that the final sync waits less */
+#endif
+        self->unsynced = 0;
+    }
+    return 0;
+}
+
+/* Removes the first `size` waiting bytes, and the parts that end there. */
+static void give_back(writer *self, size_t size) {
+    self->pending -= (int64_t)size;
+    self->begun += size;
+    for (part *one; (one = self->waiting) && self->begun >= (size_t)one->view.len;) {
+        self->begun -= (size_t)one->view.len;
+        if (!(self->waiting = one->next)) self->last = NULL;
+        one->next = self->written;
+        self->written = one;
+    }
+    pthread_cond_broadcast(&self->changed);
 }
 
 static void *run(void *argument) {
     writer *self = argument;
+    piece_list taken;
     pthread_mutex_lock(&self->lock);
     for (;;) {
-        while (!self->waiting && !self->stopping) pthread_cond_wait(&self->changed, &self->lock);
-        part *one = self->waiting;
-        if (!one) break;
-        if (!self->error) {
-            pthread_mutex_unlock(&self->lock);
-            int error = write_part(self, one);
-            pthread_mutex_lock(&self->lock);
-            self->error = error;
+        size_t size = AT_ONCE - self->position % AT_ONCE;
+        while (self->pending < (int64_t)size && !self->stopping && !(self->waiting && self->draining))
+            pthread_cond_wait(&self->changed, &self->lock);
+        if (!self->waiting) break;
+        if (self->error) {
+            give_back(self, (size_t)self->pending);
+            continue;
         }
-        self->waiting = one->next;
-        if (!one->next) self->last = NULL;
-        one->next = self->written;
-        self->written = one;
-        self->pending -= one->view.len;
-        pthread_cond_broadcast(&self->changed);
+        take(self, size, &taken);
+        pthread_mutex_unlock(&self->lock);
+        int error = sum_pieces(self, &taken);
+        if (!error) error = write_pieces(self, &taken);
+        pthread_mutex_lock(&self->lock);
+        self->error = error;
+        give_back(self, taken.size);
     }
     pthread_mutex_unlock(&self->lock);
     return NULL;
@@ -158,26 +202,31 @@ static int is_usable(const writer *self) {
     return 0;
 }
 
+static void release_parts(part *one) {
+    while (one) {
+        part *next = one->next;
+        PyBuffer_Release(&one->view);
+        PyMem_Free(one);
+        one = next;
+    }
+}
+
 /* Wait until at most `most` bytes are pending, release the written buffers, and raise the error of the thread. */
 static int settle(writer *self, int64_t most) {
     part *done;
-    int error;
+    int error, drains = most < (int64_t)AT_ONCE;
     Py_BEGIN_ALLOW_THREADS
     pthread_mutex_lock(&self->lock);
-    while (self->waiting && self->pending > most) pthread_cond_wait(&self->changed, &self->lock);
-    if (most <= 0)
-        while (self->waiting) pthread_cond_wait(&self->changed, &self->lock);
+    self->draining += drains;
+    if (drains) pthread_cond_broadcast(&self->changed);
+    while (self->pending > most) pthread_cond_wait(&self->changed, &self->lock);
+    self->draining -= drains;
     done = self->written;
     self->written = NULL;
     error = self->error;
     pthread_mutex_unlock(&self->lock);
     Py_END_ALLOW_THREADS
-    while (done) {
-        part *next = done->next;
-        PyBuffer_Release(&done->view);
-        PyMem_Free(done);
-        done = next;
-    }
+    release_parts(done);
     if (error) {
         errno = error;
         PyErr_SetFromErrno(PyExc_OSError);
@@ -185,22 +234,45 @@ static int settle(writer *self, int64_t most) {
     return !error;
 }
 
-static PyObject *write_parts(writer *self, PyObject *parts) {
-    if (!is_usable(self)) return NULL;
-    if (!PyList_Check(parts)) return PyErr_Format(PyExc_TypeError, "expected a list of buffers");
-    for (Py_ssize_t k = 0; k < PyList_Size(parts); k++) {
+/* Returns the buffers of a list that are not empty; NULL with an error, or if there are none. */
+static part *parts_of(PyObject *list, part **last, int64_t *size) {
+    part *first = NULL;
+    *last = NULL;
+    *size = 0;
+    for (Py_ssize_t k = 0; k < PyList_Size(list); k++) {
         part *one = PyMem_Calloc(1, sizeof(part));
-        if (!one) return PyErr_NoMemory();
-        if (PyObject_GetBuffer(PyList_GetItem(parts, k), &one->view, PyBUF_SIMPLE)) {
+        if (!one || PyObject_GetBuffer(PyList_GetItem(list, k), &one->view, PyBUF_SIMPLE)) {
+            if (!one) PyErr_NoMemory();
             PyMem_Free(one);
+            release_parts(first);
             return NULL;
         }
-        one->last = k + 1 == PyList_Size(parts);
+        if (!one->view.len) {
+            release_parts(one);
+            continue;
+        }
+        if (*last) (*last)->next = one;
+        else first = one;
+        *last = one;
+        *size += one->view.len;
+    }
+    if (*last) (*last)->last = 1;
+    return first;
+}
+
+static PyObject *write_parts(writer *self, PyObject *list) {
+    if (!is_usable(self)) return NULL;
+    if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "expected a list of buffers");
+    part *last;
+    int64_t size;
+    part *first = parts_of(list, &last, &size);
+    if (!first && PyErr_Occurred()) return NULL;
+    if (first) {
         pthread_mutex_lock(&self->lock);
-        if (self->last) self->last->next = one;
-        else self->waiting = one;
-        self->last = one;
-        self->pending += one->view.len;
+        if (self->last) self->last->next = first;
+        else self->waiting = first;
+        self->last = last;
+        self->pending += size;
         pthread_cond_broadcast(&self->changed);
         pthread_mutex_unlock(&self->lock);
     }

@@ -88,7 +88,7 @@ class FileTable:
     def extents(self, blocks: Integers) -> tuple[Integers, Integers]:
         """Return where blocks begin in the file, and their sizes."""
         batch = self.batch_of(blocks)
-        whole = (self.begin[batch] // self.block + blocks - self.first_block[batch]) * self.block
+        whole = (blocks + (self.begin // self.block - self.first_block[:-1])[batch]) * self.block
         begin = np.maximum(whole, self.begin[batch])
         return begin, np.minimum(self.end[batch], whole + self.block) - begin
 
