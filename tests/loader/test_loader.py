@@ -145,6 +145,26 @@ def test_a_continued_loop_is_reported_once_and_only_if_it_was_left_early() -> No
     assert [next(iter(endless)).x[0] for _ in range(3)] == [0, 5, 10]
 
 
+def test_reads_grow_once_unless_a_loop_is_left() -> None:
+    reads = list[int]()
+
+    class Observed(Numbers):
+        def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+            reads.append(len(rows))
+            return super().read(rows, fields)
+
+    loader = sx.Loader(sx.open(Observed(100)), 5)
+    reads.clear()
+    assert len(flat(loader)) == 100 and reads == [5, 20, 75]
+    reads.clear()
+    assert len(flat(loader)) == 100 and reads == [100]
+    next(iter(loader))
+    reads.clear()
+    loader.seek(loader.epoch)
+    next(iter(loader))
+    assert reads == [5]
+
+
 def test_the_iterator_says_what_it_is() -> None:
     loader = sx.Loader(sx.open(DATA), 5)
     assert repr(iter(loader)) == f"Iterator(batches of {loader})"

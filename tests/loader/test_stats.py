@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import shardex as sx
-from shardex.loader.stats import Stats, TimeSpent
+from shardex.loader.stats import ReadPace, Stats, TimeSpent
+from shardex.sources.io_threads import count_fetches
 
 
 def test_reading_is_split_into_storage_and_decoding() -> None:
@@ -16,6 +17,25 @@ def test_reading_is_split_into_storage_and_decoding() -> None:
     with spent.reading():
         sum(range(100_000))
     assert spent.decode > 0 and spent.storage >= 0 and spent.transform == 0
+
+
+def test_a_read_after_a_quick_one_counts_as_decoding_until_one_is_slow_again() -> None:
+    spent, pace = TimeSpent(), ReadPace()
+    pace.quick = True
+    with spent.reading(pace=pace):
+        time.sleep(0.01)
+    assert spent.storage == 0 and spent.decode >= 0.01 and not pace.quick
+    with spent.reading(pace=pace):
+        time.sleep(0.01)
+    assert spent.storage > 0
+
+
+def test_a_read_with_a_download_is_not_quick() -> None:
+    spent, pace = TimeSpent(), ReadPace()
+    pace.quick = True
+    with spent.reading(pace=pace):
+        count_fetches(2)
+    assert spent.faults == 2 and not pace.quick
 
 
 def test_time_before_an_error_is_counted() -> None:

@@ -228,6 +228,8 @@ class Loader(Generic[B_co]):
         self._executor: Executor | None = None
         self._staging: Staging | None = None
         self._cold_data = ColdDataDetector()
+        self._read_size: ReadSize | None = None
+        """Chooses how many batches are read at once, if the last loop came to its end; the next one takes as many."""
         self._to_tensor = require_torch().from_numpy if to == "torch" else None
         """Converts masks and lengths of batches."""
         self._process = os.getpid()
@@ -325,7 +327,9 @@ class Loader(Generic[B_co]):
         recipe, run, stats, clock = self._recipe, self._run, self.stats, time.perf_counter
         cursor, requested = run.cursor, clock()
         starting = bool(self._options.workers) and self._executor is None
-        read_size = plan_size(recipe, cursor.steps.mean_batch(cursor.epoch))
+        size = cursor.steps.mean_batch(cursor.epoch)
+        read_size, self._read_size = self._read_size or plan_size(recipe, size), None
+        read_size.size = size
         for plan, batches in self._prepare(end, loop, read_size):
             number = -1
             for number, prepared in enumerate(batches):
@@ -355,6 +359,7 @@ class Loader(Generic[B_co]):
                     return
             if number + 1 < plan.batches:
                 return  # the next batch failed: it is made again as the first of a plan, which raises its error
+        self._read_size = read_size
 
     def _prepare(
         self, end: int | None, loop: int, read_size: ReadSize

@@ -28,7 +28,7 @@ from shardex.loader.loaded_batch import LoadedBatch
 from shardex.loader.options import LoaderOptions
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.replacements import MAX_ATTEMPTS, BadSample, find_failures, replacement_position
-from shardex.loader.stats import TimeSpent
+from shardex.loader.stats import ReadPace, TimeSpent
 from shardex.loader.tensors import split_column
 from shardex.order import Blocks, LengthBatches, Order, RankShares, Shuffle
 from shardex.samples import DictSample, fields_of, sample_constructor
@@ -69,14 +69,12 @@ class Recipe:
     dataset: Dataset[Any]
     options: LoaderOptions
     _views: dict[int, Dataset[Any]] = field(default_factory=dict, compare=False, repr=False)
+    _pace: ReadPace = field(default_factory=ReadPace, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
+        # A function on_error is called by the loader.
         options = replace(self.options, on_error="skip" if self.options.replaces_bad_samples else "raise")
-        return {
-            "dataset": self.dataset,
-            "options": options,
-            "_views": {},
-        }  # a function on_error is called by the loader
+        return {"dataset": self.dataset, "options": options, "_views": {}, "_pace": ReadPace()}
 
     @cached_property
     def length(self) -> int:
@@ -397,7 +395,7 @@ class Recipe:
         if not self.reads_independently:
             return None
         try:
-            with spent.reading(calls_functions=False):
+            with spent.reading(calls_functions=False, pace=self._pace):
                 columns = self.read(plan.epoch, positions)
                 for column in columns.data.values():
                     if isinstance(column, Ragged):
@@ -409,7 +407,7 @@ class Recipe:
     def _converted(self, part: Columns, forms: ColumnForms, spent: TimeSpent) -> PreparedBatch | None:
         """Return columns in their forms as a batch; None if a ragged field, whose bytes are read only now, is bad."""
         try:
-            with spent.reading(calls_functions=False):
+            with spent.reading(calls_functions=False, pace=self._pace):
                 return PreparedBatch(len(part), *forms.convert(part))
         except Exception:
             return None
