@@ -43,6 +43,8 @@ static const int64_t THREAD_BYTES = 256 << 10; /* waking up a thread takes as lo
 static const int64_t PART_BYTES = 64 << 10;    /* what a thread takes at once */
 static const int64_t SPIN_NANOSECONDS = 250000; /* a thread that was needed again so soon stays awake so long for the next call */
 static const int64_t END_NANOSECONDS = 20000;  /* and a call so long for the last part of another thread */
+static const int64_t SHARED_NANOSECONDS = 10000; /* after offering the processor for so long, a thread knows that others need it */
+static const int SHARED_CALLS = 64;            /* and does not stay awake for so many calls */
 static const int64_t ADVISE_BYTES = 64 << 10;  /* starting a read from a disk takes as long as copying so much */
 static const int64_t PERMUTE_BYTES = 16;       /* permuting a number takes at least as long as copying so much */
 
@@ -323,10 +325,18 @@ static void spin(const int *number, int want, int64_t until) {
     } while (nanoseconds() < until);
 }
 
+/* Returns whether another thread ran on this processor when it was offered to others. */
+static int is_shared(void) {
+    int64_t begin = nanoseconds();
+    sched_yield();
+    return nanoseconds() - begin > SHARED_NANOSECONDS;
+}
+
 static void *stand_ready(void *processor) {
     int64_t idle_since = 0, until = 0;
+    int asleep = 0; /* calls for which the thread does not stay awake, because others need the processor */
     for (;;) {
-        spin(&pool.seats, 1, until);
+        if (until) spin(&pool.seats, 1, until);
         pthread_mutex_lock(&pool.lock);
         while (!pool.seats) pthread_cond_wait(&pool.wake, &pool.lock);
         *(int *)processor = this_processor();
@@ -334,12 +344,14 @@ static void *stand_ready(void *processor) {
         pthread_mutex_unlock(&pool.lock);
         int was_soon = nanoseconds() - idle_since < SPIN_NANOSECONDS;
         while (take_part()) {}
-        idle_since = nanoseconds();
-        until = was_soon ? idle_since + SPIN_NANOSECONDS : 0;
         pthread_mutex_lock(&pool.lock);
         set(&pool.working, pool.working - 1);
         if (!pool.working) pthread_cond_signal(&pool.done);
         pthread_mutex_unlock(&pool.lock);
+        if (asleep) asleep--;
+        else if (was_soon && is_shared()) asleep = SHARED_CALLS;
+        idle_since = nanoseconds();
+        until = was_soon && !asleep ? idle_since + SPIN_NANOSECONDS : 0;
     }
     return NULL;
 }
