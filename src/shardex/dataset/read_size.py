@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
 
 _MAX_BYTES = 6 << 20
-_MAX_ROWS = 1 << 14
+_MAX_ROWS = 1 << 13
 _SIZED = {str, bytes}
 DECODED_BYTES = 16 << 20
 """Size of reads of decoded media: enough images for all cores."""
