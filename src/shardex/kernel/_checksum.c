@@ -12,10 +12,10 @@
 #endif
 #if defined(__GNUC__)
 #define HIDDEN __attribute__((visibility("hidden")))
-#define FETCH(p) __builtin_prefetch(p)
+#define PREFETCH(p) __builtin_prefetch(p)
 #else
 #define HIDDEN
-#define FETCH(p) (void)(p)
+#define PREFETCH(p) ((void)(p))
 #endif
 
 enum { STRIPE = 64, LANES = 8, SECRET = 192, ROUND = 1024, STRIPES = 16 }; /* a round is 16 stripes, each with a key that begins 8 bytes further on */
@@ -143,10 +143,10 @@ static uint64_t up_to_240(const uint8_t *p, uint64_t n) {
         T sum[LANES * 8 / sizeof(T)];                                                                        \
         memcpy(sum, sums, sizeof sum);                                                                       \
         for (uint64_t r = 0; r < rounds; r++, p += ROUND, next += ROUND) {                                   \
-            for (int k = 0; k < STRIPES; k++) FETCH(next + k * STRIPE), ADD(sum, p + k * STRIPE, secret + 8 * k); \
+            for (int k = 0; k < STRIPES; k++) PREFETCH(next + k * STRIPE), ADD(sum, p + k * STRIPE, secret + 8 * k); \
             MIX(sum, secret + SECRET - STRIPE);                                                              \
         }                                                                                                    \
-        for (uint64_t k = 0; k < rest; k++) FETCH(next + k * STRIPE), ADD(sum, p + k * STRIPE, secret + 8 * k); \
+        for (uint64_t k = 0; k < rest; k++) PREFETCH(next + k * STRIPE), ADD(sum, p + k * STRIPE, secret + 8 * k); \
         ADD(sum, p + (n - rounds * ROUND) - STRIPE, secret + SECRET - STRIPE - 7);                           \
         memcpy(sums, sum, sizeof sum);                                                                       \
     }

@@ -27,13 +27,9 @@
 #include <unistd.h>
 #define HAVE_THREADS 1
 #endif
-#if defined(__GNUC__)
-#define PREFETCH(p) __builtin_prefetch(p)
-#else
-#define PREFETCH(p) ((void)0)
-#endif
 
-enum { AHEAD = 8, MAX_THREADS = 8 };
+enum { MAX_THREADS = 8 };
+enum { AHEAD = 8, FETCHED = 2048 }; /* a range so many further on is fetched into the cache, so many bytes of it at most */
 #if defined(__GLIBC__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define WIDER __attribute__((target_clones("avx2", "default"))) /* stores of 32 bytes where the processor has them: 1.5x as fast */
 #else
@@ -55,7 +51,7 @@ typedef struct {
     int64_t segments;
 } table;
 
-#include "_checksum.c" /* shardex_xxh3 */
+#include "_checksum.c" /* shardex_xxh3, PREFETCH */
 
 /* ---- arguments ------------------------------------------------------------------------------------ */
 
@@ -198,6 +194,10 @@ typedef struct {
     uint8_t *out;
 } job;
 
+static inline void fetch(const uint8_t *p, int64_t length) {
+    for (int64_t b = 0; b < FETCHED && b < length; b += 64) PREFETCH(p + b);
+}
+
 #define COPY_ITEMS(T)                                                                                        \
     for (int64_t k = j->from; k < j->to; k++) {                                                              \
         if (k + AHEAD < j->to) PREFETCH(j->source[k + AHEAD]);                                               \
@@ -205,7 +205,7 @@ typedef struct {
     }
 
 static void copy_fixed(const job *j) {
-    int64_t width = j->width, fetch = width < 512 ? width : 512;
+    int64_t width = j->width;
     switch (width) {
     case 1: COPY_ITEMS(uint8_t) return;
     case 2: COPY_ITEMS(uint16_t) return;
@@ -214,8 +214,7 @@ static void copy_fixed(const job *j) {
     }
     for (int64_t k = j->from, run; k < j->to; k += run) {
         for (run = 1; k + run < j->to && j->source[k + run] == j->source[k] + run * width; run++) {} /* adjacent rows are copied at once */
-        if (k + AHEAD < j->to)
-            for (int64_t b = 0; b < fetch; b += 64) PREFETCH(j->source[k + AHEAD] + b);
+        if (k + AHEAD < j->to) fetch(j->source[k + AHEAD], width);
         memcpy(j->out + k * width, j->source[k], (size_t)(run * width));
     }
 }
@@ -227,10 +226,7 @@ static void copy_ranges(const job *j) {
         int64_t length = j->length[k];
         while (j->target && k + 1 < j->to && j->source[k + 1] == from + length && j->out + j->target[k + 1] == to + length)
             length += j->length[++k]; /* adjacent */
-        if (k + AHEAD < j->to) {
-            int64_t fetch = j->length[k + AHEAD] < 512 ? j->length[k + AHEAD] : 512;
-            for (int64_t b = 0; b < fetch; b += 64) PREFETCH(j->source[k + AHEAD] + b);
-        }
+        if (k + AHEAD < j->to) fetch(j->source[k + AHEAD], j->length[k + AHEAD]);
         if (length) memcpy(to, from, (size_t)length);
         if (!j->target) memset(to + length, 0, (size_t)(j->stride - length));
     }
@@ -1048,8 +1044,7 @@ static int make_values(const uint8_t *const *source, const int64_t *length, int6
     int64_t sizes[SLOTS];
     PyObject *last[SLOTS] = {0};
     for (int64_t k = 0; k < n; k++) {
-        if (k + AHEAD < n)
-            for (int64_t b = 0; b < 512 && b < length[k + AHEAD]; b += 64) PREFETCH(source[k + AHEAD] + b);
+        if (k + AHEAD < n) fetch(source[k + AHEAD], length[k + AHEAD]);
         made[k] = text ? one_text(source[k], length[k], seen, sizes, last)
                        : PyBytes_FromStringAndSize((const char *)source[k], (Py_ssize_t)length[k]);
         if (!made[k]) return 0;

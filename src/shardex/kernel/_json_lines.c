@@ -398,8 +398,7 @@ static void parse_part(const void *whole, int64_t from, int64_t to) {
     const json_job *j = whole;
     separator separators[SEPARATORS] = {0};
     for (int64_t k = from; k < to && !is_refused(j); k++) {
-        if (k + AHEAD < to)
-            for (int64_t b = 0; b < 512 && b < j->length[k + AHEAD]; b += 64) PREFETCH(j->source[k + AHEAD] + b);
+        if (k + AHEAD < to) fetch(j->source[k + AHEAD], j->length[k + AHEAD]);
         if (!parse_line(j, k, separators)) refuse(j);
     }
 #ifdef HAVE_THREADS
