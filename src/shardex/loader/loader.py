@@ -329,12 +329,12 @@ class Loader(Generic[B_co]):
         starting = bool(self._options.workers) and self._executor is None
         size = cursor.steps.mean_batch(cursor.epoch)
         read_size, self._read_size = self._read_size or plan_size(recipe, size), None
-        read_size.size = size
+        read_size.size, measures = size, not recipe.in_python
         for plan, batches in self._prepare(end, loop, read_size):
             number = -1
             for number, prepared in enumerate(batches):
-                if not number:
-                    self._measure(prepared, read_size)
+                if not number and measures and type(prepared.data) is Columns:
+                    read_size.measure(prepared.rows, prepared.size or byte_size(prepared.data))
                 if prepared.bad or prepared.lengths:
                     self._note(prepared)
                 stats.batches += 1
@@ -391,11 +391,6 @@ class Loader(Generic[B_co]):
             if loop == self._run.loop:  # otherwise the tasks are those of a later loop
                 executor.forget()
             read_ahead.close()
-
-    def _measure(self, batch: PreparedBatch, read_size: ReadSize) -> None:
-        """Let the size of the first batch of a plan decide how many are read at once next time."""
-        if not self._recipe.in_python and isinstance(batch.data, Columns):
-            read_size.measure(batch.rows, batch.size or byte_size(batch.data))
 
     def _plans(self, end: int | None, read_size: ReadSize) -> Iterator[Plan]:
         cursor, steps = self._run.cursor, self._run.cursor.steps
