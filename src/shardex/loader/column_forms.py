@@ -121,10 +121,7 @@ class ColumnForms:
     def are_final(self, columns: Columns) -> bool:
         """Return whether all columns have their form already."""
         final = self._final
-        for name, column in columns.data.items():
-            if final.get(name) is not type(column):
-                return False
-        return True
+        return all(final.get(name) is type(column) for name, column in columns.data.items())
 
     def _column(self, name: str, column: NDArray[Any] | Ragged | Masked, lengths: Lengths) -> Column:
         values, mask = (column.column, column.mask) if isinstance(column, Masked) else (column, None)
