@@ -6,7 +6,7 @@ BIN := .venv/bin
 CORE := .venv/.core
 READY := .venv/.ready
 KERNELS := src/shardex/kernel/_gather src/shardex/kernel/_collect src/shardex/kernel/_write_behind src/shardex/media/_resize
-SOURCES := $(KERNELS:=.c) src/shardex/kernel/_checksum.c src/shardex/kernel/_json_lines.c
+SOURCES := $(wildcard src/shardex/kernel/*.c src/shardex/media/*.c)
 SANITIZED := build/sanitize
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # The hypothesis profile "ci" draws the same examples in every run.

@@ -7,6 +7,7 @@ Both are optional: without a C compiler the install succeeds, `shardex.kernel` u
 import os
 import sys
 import sysconfig
+from glob import glob
 
 from setuptools import Extension, setup
 
@@ -24,7 +25,7 @@ kernels = [
     Extension(
         f"shardex.{room}.{name}",
         [f"src/shardex/{room}/{name}.c"],
-        depends=[f"src/shardex/{room}/{file}.c" for file in included],
+        depends=sorted(glob(f"src/shardex/{room}/*.c")),
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if limited else [],
         extra_compile_args=flags,
         extra_link_args=flags,
@@ -32,12 +33,7 @@ kernels = [
         py_limited_api=limited,
         optional=not sanitize,  # a sanitizer run without the kernel would prove nothing
     )
-    for room, name, *included in [
-        ("kernel", "_gather", "_checksum", "_json_lines"),
-        ("kernel", "_collect"),
-        ("kernel", "_write_behind", "_checksum"),
-        ("media", "_resize"),
-    ]
+    for room, name in [("kernel", "_gather"), ("kernel", "_collect"), ("kernel", "_write_behind"), ("media", "_resize")]
 ]
 
 setup(ext_modules=kernels, options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited else {})

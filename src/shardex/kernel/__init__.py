@@ -11,7 +11,7 @@ numpy code with the same results where no compiler is available (or with ``SHARD
 - `gather`: copies ranges and rows out of a table
 - `checksums`: xxh3-64 of many ranges; `block_flags`: which blocks of a read have not been checked yet
 - `json_lines`: parses lines of JSON into columns
-- `_gather.c` with `_checksum.c` and `_json_lines.c`; `numpy_kernel` with `numpy_pieces`: the two kernels
+- `_gather.c` with the files that it includes; `numpy_kernel` with `numpy_pieces`: the two kernels
 - `collect`, `_collect.c`: copies samples that are written into buffers
 - `columns`: the columns that reads return; `ragged` and `masked`: two kinds of columns
 - `array_pool`: reuses the memory of large arrays

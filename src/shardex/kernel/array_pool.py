@@ -2,7 +2,7 @@
 
 The allocator returns large pieces to the system when they are freed and gets them again page by page, which for batches
 of a megabyte takes longer than filling them (measured: ragged epochs are 2.5 times as fast with the pool). The pieces
-are kept by the C kernel (`memory` in `_gather.c`): up to eight, and 256 MB. Small arrays, and all arrays where there is
+are kept by the C kernel (`_memory.c`): up to eight, and 256 MB. Small arrays, and all arrays where there is
 no C kernel, are allocated by numpy. A thread can have arrays allocated elsewhere for a while
 (`allocating`): in memory that a device copies from, so that a reader fills it without knowing of it.
 
