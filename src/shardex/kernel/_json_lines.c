@@ -36,7 +36,7 @@ typedef struct {
     int64_t count;
     int strict;
     uint8_t *done; /* 1 for the first line of each part that is parsed */
-    int *refused;  /* set by any thread; the others then stop */
+    int *refused;  /* set by any thread; the others then begin no other part */
 } json_job;
 
 /* ---- text --------------------------------------------------------------------------------------------------- */
@@ -62,11 +62,30 @@ static inline uint32_t specials(const uint8_t *p) {
 
 static int is_special(uint8_t c) { return c == '"' || c == '\\' || c < ' '; }
 
+#ifdef HAVE_VECTORS
+/* The first piece of 64 bytes with a special character; fewer than 64 bytes are left behind where it stops otherwise. */
+__attribute__((target("avx2"))) static const uint8_t *skip_plain(const uint8_t *p, const uint8_t *end) {
+    const __m256i quote = _mm256_set1_epi8('"'), backslash = _mm256_set1_epi8('\\'), control = _mm256_set1_epi8(' ' - 1);
+    for (; end - p >= 64; p += 64) {
+        __m256i a = _mm256_loadu_si256((const __m256i *)p), b = _mm256_loadu_si256((const __m256i *)(p + 32));
+        __m256i found_a = _mm256_or_si256(_mm256_cmpeq_epi8(a, quote), _mm256_or_si256(_mm256_cmpeq_epi8(a, backslash), _mm256_cmpeq_epi8(_mm256_min_epu8(a, control), a)));
+        __m256i found_b = _mm256_or_si256(_mm256_cmpeq_epi8(b, quote), _mm256_or_si256(_mm256_cmpeq_epi8(b, backslash), _mm256_cmpeq_epi8(_mm256_min_epu8(b, control), b)));
+        if (_mm256_movemask_epi8(_mm256_or_si256(found_a, found_b))) break;
+    }
+    return p;
+}
+#endif
+
 /* The first quote, backslash or control character from p on; `end` if there is none. */
 static inline const uint8_t *find_special(const uint8_t *p, const uint8_t *end) {
 #ifdef HAVE_BLOCKS
-    for (uint32_t found; end - p >= 32; p += 32)
+    int is_long = 0;
+    for (uint32_t found; end - p >= 32; p += 32) {
         if ((found = specials(p) | specials(p + 16) << 16)) return p + __builtin_ctz(found);
+#ifdef HAVE_VECTORS
+        if (!is_long && (is_long = end - p >= 128) && __builtin_cpu_supports("avx2")) p = skip_plain(p + 32, end) - 32;
+#endif
+    }
 #endif
     while (p < end && !is_special(*p)) p++;
     return p;
@@ -397,9 +416,12 @@ static void refuse(const json_job *j) { *j->refused = 1; }
 static void parse_part(const void *whole, int64_t from, int64_t to) {
     const json_job *j = whole;
     separator separators[SEPARATORS] = {0};
-    for (int64_t k = from; k < to && !is_refused(j); k++) {
+    for (int64_t k = is_refused(j) ? to : from; k < to; k++) {
         if (k + AHEAD < to) fetch(j->source[k + AHEAD], j->length[k + AHEAD]);
-        if (!parse_line(j, k, separators)) refuse(j);
+        if (!parse_line(j, k, separators)) {
+            refuse(j);
+            break;
+        }
     }
 #ifdef HAVE_THREADS
     __atomic_store_n(&j->done[from], 1, __ATOMIC_RELEASE);
@@ -427,10 +449,14 @@ static PyObject *text_object(const json_text *t, text_list *l) {
     return made;
 }
 
-/* Adds the texts of some lines, None where there is none; 0 if one cannot be decoded. */
+/* Adds the texts of some lines, None where there is none; 0 if one cannot be decoded. They may be in the cache of another
+ * processor, whose thread has parsed the lines. */
 static int add_texts(text_list *l, int64_t from, int64_t to) {
+    const json_text *texts = l->field->out;
+    const uint8_t *have = l->field->have;
     for (int64_t k = from; k < to; k++) {
-        PyObject *made = l->field->have[k] == HAS_VALUE ? text_object((const json_text *)l->field->out + k, l) : Py_NewRef(Py_None);
+        if (k + AHEAD < to && have[k + AHEAD] == HAS_VALUE) fetch((const uint8_t *)(uintptr_t)texts[k + AHEAD].begin, texts[k + AHEAD].length);
+        PyObject *made = have[k] == HAS_VALUE ? text_object(texts + k, l) : Py_NewRef(Py_None);
         if (!made) return 0;
         PyList_SetItem(l->list, (Py_ssize_t)k, made);
     }
