@@ -136,6 +136,15 @@ def test_floats_are_told_from_integers() -> None:
     assert zero is not None and math.copysign(1, zero["n"]) == -1
 
 
+@pytest.mark.parametrize("special", ['"', "\\", "\n", "\x1f", "é"])
+def test_special_characters_anywhere_in_long_texts(special: str) -> None:
+    values = [{"t": at * "a" + special + (300 - at) * " ", "i": at} for at in range(300)]
+    assert parse([json.dumps(value, ensure_ascii=False).encode() for value in values], ALL) == values
+    for at in range(0, 300, 7):
+        assert one('{"t": "' + at * "a" + "\x01" + (300 - at) * "a" + '"}') is None
+        assert one('{"t": "' + at * "a") is None
+
+
 def test_texts_may_be_left_out() -> None:
     parser = JsonLineParser.of({"t": "text", "i": "integer"}, strict=True)
     assert parser is not None
