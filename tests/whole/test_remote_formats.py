@@ -63,6 +63,12 @@ def jsonl(folder: Path) -> None:
     sx.write(folder, [{**one, "x": one["x"][:300].tolist()} for one in samples()], format="jsonl", shard_rows=SHARD)
 
 
+def jsonl_flat(folder: Path) -> None:
+    """Lines that the kernel parses: without lists and objects, with a text of several pages."""
+    rows = [{"t": 9 * one["t"], "k": one["k"], "y": one["k"] / 7, "some": one["some"]} for one in samples()]
+    sx.write(folder, rows, format="jsonl", shard_rows=SHARD)
+
+
 def tar(folder: Path) -> None:
     sx.write(folder, samples(), SCHEMA, format="tar", shard_rows=SHARD)
 
@@ -138,6 +144,7 @@ RANGED = [
     arrow_ragged,
     parquet,
     jsonl,
+    jsonl_flat,
     tar,
     bins,
     tokens,
