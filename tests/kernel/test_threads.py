@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, RowError
 from shardex.kernel import Ranges, Segments, cores, set_threads, take, threads
 from shardex.kernel.buffers import KERNEL
+from shardex.kernel.threads import _quota
 from shardex.order import Shuffle
 from shardex.workers import start_executor
 
@@ -129,6 +131,20 @@ def test_number_of_threads() -> None:
     for wrong in ("0", "many", "-1"):
         message = run("try: threads()\nexcept ArgumentError as error: print(error)", SHARDEX_THREADS=wrong)
         assert message == f"expected SHARDEX_THREADS to be a number of threads from 1 on, got {wrong!r}"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("200000 100000", 2), ("150000 100000", 2), ("5000 100000", 1), ("max 100000", None), ("", None), (None, None)],
+)
+def test_limit_of_a_container(tmp_path: Path, text: str | None, count: int | None) -> None:
+    (tmp_path / "cgroup").write_text("1:cpu:/other\n0::/job/one\n")
+    (tmp_path / "job" / "one").mkdir(parents=True)
+    if text is not None:
+        (tmp_path / "job" / "one" / "cpu.max").write_text(text + "\n")
+    assert _quota(str(tmp_path), str(tmp_path / "cgroup")) == count
+    (tmp_path / "cgroup").write_text("1:cpu:/\n")
+    assert _quota(str(tmp_path), str(tmp_path / "cgroup")) is None
 
 
 def count_threads(_: Any = None) -> int:

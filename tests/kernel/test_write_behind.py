@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -135,6 +136,43 @@ def test_every_later_call_raises_the_error() -> None:
         with pytest.raises(OSError, match="No space"):
             writer.drain()
         writer.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_buffers_are_released_after_an_error() -> None:
+    with open("/dev/full", "wb", buffering=0) as file:
+        writer = writer_of(file.fileno(), 0)
+        with pytest.raises(OSError, match="No space"):
+            writer.write([bytes(SIZE)])
+        later = np.zeros(10, np.uint8)
+        before = sys.getrefcount(later)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space"):
+                writer.write([later])
+        with pytest.raises(OSError, match="No space"):
+            writer.drain()
+        assert sys.getrefcount(later) == before
+        writer.close()
+
+
+def test_threads_that_write_and_close_at_the_same_time(tmp_path: Path) -> None:
+    for number in range(100):
+        with open(tmp_path / str(number), "wb") as file:
+            writer, accepted = writer_of(file.fileno()), list[int]()
+
+            def write(writer: Any = writer, accepted: list[int] = accepted) -> None:
+                with suppress(ValueError):  # it is closed
+                    while True:
+                        writer.write([bytes(1000)])
+                        accepted.append(1000)
+
+            threads = [threading.Thread(target=write) for _ in range(2)]
+            threads += [threading.Thread(target=writer.close) for _ in range(2)]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join()
+        assert (tmp_path / str(number)).stat().st_size == sum(accepted)
 
 
 def test_wrong_arguments(tmp_path: Path) -> None:

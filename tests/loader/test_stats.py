@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shardex as sx
+from shardex.kernel import Columns, Integers, Ragged
 from shardex.loader.stats import ReadPace, Stats, TimeSpent
 from shardex.sources.io_threads import count_fetches
 
@@ -21,10 +24,10 @@ def test_reading_is_split_into_storage_and_decoding() -> None:
 
 def test_a_read_after_a_quick_one_counts_as_decoding_until_one_is_slow_again() -> None:
     spent, pace = TimeSpent(), ReadPace()
-    pace.quick = True
+    pace.quick_reads = 5
     with spent.reading(pace=pace):
         time.sleep(0.01)
-    assert spent.storage == 0 and spent.decode >= 0.01 and not pace.quick
+    assert spent.storage == 0 and spent.decode >= 0.01 and not pace.quick_reads
     with spent.reading(pace=pace):
         time.sleep(0.01)
     assert spent.storage > 0
@@ -32,10 +35,42 @@ def test_a_read_after_a_quick_one_counts_as_decoding_until_one_is_slow_again() -
 
 def test_a_read_with_a_download_is_not_quick() -> None:
     spent, pace = TimeSpent(), ReadPace()
-    pace.quick = True
+    pace.quick_reads = 5
     with spent.reading(pace=pace):
         count_fetches(2)
-    assert spent.faults == 2 and not pace.quick
+    assert spent.faults == 2 and not pace.quick_reads
+
+
+def test_after_some_quick_reads_one_is_measured_again() -> None:
+    spent, pace = TimeSpent(), ReadPace()
+    pace.quick_reads = 1
+    with spent.reading(pace=pace):
+        pass
+    assert spent.storage == 0 and not pace.quick_reads
+    with spent.reading(pace=pace):
+        time.sleep(0.01)
+    assert spent.storage > 0
+
+
+class _SlowRows:
+    """Rows of different lengths that wait for their storage."""
+
+    in_python = False
+
+    def __len__(self) -> int:
+        return 400
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        time.sleep(0.01)
+        return Columns({"x": Ragged.from_arrays([np.zeros(1 + row % 3) for row in rows.tolist()])})
+
+
+def test_quick_conversions_do_not_hide_slow_reads() -> None:
+    loader = sx.Loader(sx.open(_SlowRows()), 20)
+    for _ in loader:
+        pass
+    assert loader.stats.spent.storage > loader.stats.spent.decode
+    assert loader.stats.bottleneck == "storage"
 
 
 def test_time_before_an_error_is_counted() -> None:

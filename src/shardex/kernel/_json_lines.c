@@ -63,7 +63,7 @@ static inline uint32_t specials(const uint8_t *p) {
 static int is_special(uint8_t c) { return c == '"' || c == '\\' || c < ' '; }
 
 #ifdef HAVE_VECTORS
-/* The first piece of 64 bytes with a special character; fewer than 64 bytes are left behind where it stops otherwise. */
+/* Returns the first piece of 64 bytes with a special character, or where fewer than 64 bytes are left. */
 __attribute__((target("avx2"))) static const uint8_t *skip_plain(const uint8_t *p, const uint8_t *end) {
     const __m256i quote = _mm256_set1_epi8('"'), backslash = _mm256_set1_epi8('\\'), control = _mm256_set1_epi8(' ' - 1);
     for (; end - p >= 64; p += 64) {

@@ -1,9 +1,10 @@
 /* Writes buffers to a file in a thread of its own, which never needs the GIL: a thread of Python would wait for it up to
  * 5 ms after each write, while another one runs Python code. The thread also computes the checksums of what it writes.
  *
- * The buffers of a call are held until they are written. At most `most` bytes wait: a call that adds more returns when
- * fewer do. After an error nothing else is written, and every later call raises it. A child process after a fork has no
- * thread and can only forget the object.
+ * The buffers of a call are held until they are written: when they reach the next multiple of 1 MiB in the file, or with
+ * `drain` and `close`. At most `most` bytes wait: a call that adds more returns when fewer do. After an error nothing else
+ * is written, and every later call raises it. A child process after a fork has no thread and can only forget the object.
+ * `checksums` may not be called while another thread writes.
  *
  * There is a checksum for each block of `block` bytes at a multiple of it in the file, and for each part of one that a
  * call begins or ends with. The file must be empty before the first call.
@@ -56,7 +57,7 @@ typedef struct {
     size_t held_size, block, position;
     pid_t process;
     int file, error, ready, running, stopping; /* ready: the lock exists */
-    int draining;                              /* calls that wait until everything is written */
+    int draining;                              /* calls that wait for bytes which reach no multiple of 1 MiB */
 } writer;
 
 /* ---- the thread --------------------------------------------------------------------------------------------- */
@@ -164,7 +165,7 @@ static void *run(void *argument) {
     pthread_mutex_lock(&self->lock);
     for (;;) {
         size_t size = AT_ONCE - self->position % AT_ONCE;
-        while (self->pending < (int64_t)size && !self->stopping && !(self->waiting && self->draining))
+        while (self->pending < (int64_t)size && !self->stopping && !(self->waiting && (self->draining || self->error)))
             pthread_cond_wait(&self->changed, &self->lock);
         if (!self->waiting) break;
         if (self->error) {
@@ -270,6 +271,12 @@ static PyObject *write_parts(writer *self, PyObject *list) {
     if (!first && PyErr_Occurred()) return NULL;
     if (first) {
         pthread_mutex_lock(&self->lock);
+        if (self->stopping) { /* another thread has closed it meanwhile */
+            pthread_mutex_unlock(&self->lock);
+            release_parts(first);
+            is_usable(self);
+            return NULL;
+        }
         if (self->last) self->last->next = first;
         else self->waiting = first;
         self->last = last;
@@ -297,14 +304,14 @@ static PyObject *close_writer(writer *self, PyObject *unused) {
         self->stopping = 1;
         Py_RETURN_NONE;
     }
-    Py_BEGIN_ALLOW_THREADS
+    self->running = 0; /* with the GIL: only one call joins the thread */
     pthread_mutex_lock(&self->lock);
     self->stopping = 1;
     pthread_cond_broadcast(&self->changed);
     pthread_mutex_unlock(&self->lock);
+    Py_BEGIN_ALLOW_THREADS
     pthread_join(self->thread, NULL);
     Py_END_ALLOW_THREADS
-    self->running = 0;
     if (!settle(self, 0)) PyErr_Clear();
     Py_RETURN_NONE;
 }

@@ -34,8 +34,21 @@ def set_threads(count: int | None) -> None:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use: by its affinity, and by the limit of its container."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(found, _quota("/sys/fs/cgroup", "/proc/self/cgroup") or found)
+
+
+def _quota(root: str, membership: str) -> int | None:
+    """Return how many cores the cgroup of this process (version 2) may use, rounded up; None if there is no limit."""
+    try:
+        with open(membership, encoding="utf-8") as file:
+            group = next(line for line in file if line.startswith("0::")).removeprefix("0::").strip()
+        with open(f"{root}{group.rstrip('/')}/cpu.max", encoding="utf-8") as file:
+            limit, period = file.read().split()
+        return max(1, -(-int(limit) // int(period)))
+    except (OSError, ValueError, StopIteration):  # no cgroup, or "max", which is no limit
+        return None
 
 
 def _find() -> int:

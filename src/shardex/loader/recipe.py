@@ -69,12 +69,13 @@ class Recipe:
     dataset: Dataset[Any]
     options: LoaderOptions
     _views: dict[int, Dataset[Any]] = field(default_factory=dict, compare=False, repr=False)
-    _pace: ReadPace = field(default_factory=ReadPace, compare=False, repr=False)
+    _reads: ReadPace = field(default_factory=ReadPace, compare=False, repr=False)
+    _conversions: ReadPace = field(default_factory=ReadPace, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # A function on_error is called by the loader.
         options = replace(self.options, on_error="skip" if self.options.replaces_bad_samples else "raise")
-        return {"dataset": self.dataset, "options": options, "_views": {}, "_pace": ReadPace()}
+        return vars(Recipe(self.dataset, options))
 
     @cached_property
     def length(self) -> int:
@@ -395,7 +396,7 @@ class Recipe:
         if not self.reads_independently:
             return None
         try:
-            with spent.reading(calls_functions=False, pace=self._pace):
+            with spent.reading(calls_functions=False, pace=self._reads):
                 columns = self.read(plan.epoch, positions)
                 for column in columns.data.values():
                     if isinstance(column, Ragged):
@@ -407,7 +408,7 @@ class Recipe:
     def _converted(self, part: Columns, forms: ColumnForms, spent: TimeSpent) -> PreparedBatch | None:
         """Return columns in their forms as a batch; None if a ragged field, whose bytes are read only now, is bad."""
         try:
-            with spent.reading(calls_functions=False, pace=self._pace):
+            with spent.reading(calls_functions=False, pace=self._conversions):
                 return PreparedBatch(len(part), *forms.convert(part))
         except Exception:
             return None

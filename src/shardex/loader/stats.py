@@ -19,7 +19,9 @@ _THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 _QUICK_SECONDS = 0.003
-"""Time of a read that counts as quick: 6 MB are copied in 0.5 ms, and a disk reads few pages in this time."""
+"""Time of a read that counts as quick: 6 MB that are in memory are copied in 0.5 ms."""
+_QUICK_READS = 16
+"""Reads after a quick one that are measured by the clock alone, as long as they are quick, too."""
 _WAITING = 64
 """Batches whose lengths wait to be counted; and length of an array that does not wait."""
 
@@ -39,7 +41,7 @@ class TimeSpent:
     def reading(self, *, calls_functions: bool = True, pace: ReadPace | None = None) -> _Reading:
         """Count the time of a `with` block as storage and decoding, but that in functions of `map` as transform.
 
-        With `pace`, a block after a quick one counts as decoding.
+        With `pace`, some blocks after a quick one count as decoding.
         """
         return (_ReadingWithFunctions if calls_functions else _Reading)(self, pace or ReadPace())
 
@@ -61,13 +63,13 @@ class TimeSpent:
 
 
 class ReadPace:
-    """Whether the last of consecutive reads was quick: then the next one is measured by the clock alone.
+    """Says how many of the next reads of one kind are measured by the clock alone, because one before them was quick.
 
-    What the system knows of a thread is asked otherwise. That takes 3 us after a read, which has filled the caches of
-    the processor, and a quick read cannot have waited for a disk for long.
+    Otherwise the system is asked how long the thread slept, and how many pages it read from disk. That takes 3 us after
+    a read, which has filled the caches of the processor.
     """
 
-    quick = False
+    quick_reads = 0
 
 
 class _Reading:
@@ -80,7 +82,7 @@ class _Reading:
         self._pace = pace
 
     def __enter__(self) -> None:
-        self._used = None if self._pace.quick else getrusage(_THIS_THREAD)
+        self._used = None if self._pace.quick_reads else getrusage(_THIS_THREAD)
         self._fetches, self._wall = fetches_started(), perf_counter()
 
     def __exit__(self, *_: object) -> None:
@@ -99,7 +101,8 @@ class _Reading:
         spent.faults += faults
         spent.storage += slept
         spent.decode += wall - slept
-        self._pace.quick = wall < _QUICK_SECONDS and not faults
+        left = _QUICK_READS if before is not None else self._pace.quick_reads - 1
+        self._pace.quick_reads = max(0, left) if wall < _QUICK_SECONDS and not faults else 0
 
 
 class _ReadingWithFunctions(_Reading):
