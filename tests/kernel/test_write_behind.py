@@ -83,9 +83,8 @@ def test_bytes_wait_until_they_reach_a_multiple_of_1_mib(tmp_path: Path) -> None
     with open(tmp_path / "a", "wb") as file:
         writer = writer_of(file.fileno())
         writer.write([bytes(1000), bytes(SIZE)])
-        while (size := os.fstat(file.fileno()).st_size) < SIZE:
-            pass
-        assert size == SIZE
+        assert becomes_true(lambda: os.fstat(file.fileno()).st_size >= SIZE)
+        assert os.fstat(file.fileno()).st_size == SIZE
         writer.drain()
         assert os.fstat(file.fileno()).st_size == 1000 + SIZE
         writer.close()

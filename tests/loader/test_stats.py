@@ -61,7 +61,7 @@ class _SlowRows:
         return 400
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        time.sleep(0.01)
+        time.sleep(0.05)
         return Columns({"x": Ragged.from_arrays([np.zeros(1 + row % 3) for row in rows.tolist()])})
 
 
