@@ -1,6 +1,6 @@
-"""Build the copy kernel and the resize kernel, the only compiled parts; everything else is in pyproject.toml.
+"""Build the kernels in C, the only compiled parts; everything else is in pyproject.toml.
 
-Both are optional: without a C compiler the install succeeds, `shardex.kernel` uses its numpy kernel, and
+They are optional: without a C compiler the install succeeds, `shardex.kernel` uses its numpy kernel, and
 `shardex.media` resizes images with Pillow.
 """
 

@@ -3,13 +3,14 @@
     .venv/bin/python benchmarks/loader.py
 
 Small samples (604 B, 200 000 of them) and windows of tokens (2 KiB, 100 000 of them) in a temporary folder, warm cache.
-Every figure is the best of a few passes; those that are compared are taken in turn. A loader is made once, as in
+Every figure is the best of a few passes, with the median behind it; those that are compared are taken in turn. A loader is made once, as in
 training, and a pass is one of its epochs.
 """
 
 from __future__ import annotations
 
 import resource
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -46,19 +47,22 @@ def rate(batches: Iterable[Any]) -> float:
     return count / (time.perf_counter() - begin)
 
 
-def best(makers: dict[str, Callable[[], Iterable[Any]]], passes: int) -> dict[str, float]:
+def measured(makers: dict[str, Callable[[], Iterable[Any]]], passes: int) -> dict[str, list[float]]:
+    """Samples per second of each pass."""
     found: dict[str, list[float]] = {name: [] for name in makers}
     for _ in range(passes):
         for name, make in makers.items():
             found[name].append(rate(make()))
-    return {name: max(rates) for name, rates in found.items()}
+    return found
 
 
-def show(title: str, rates: dict[str, float]) -> None:
+def show(title: str, rates: dict[str, list[float]]) -> None:
     first = next(iter(rates.values()))
     print(f"\n{title}")
-    for name, value in rates.items():
-        print(f"  {name:58s} {value:12,.0f} samples/s {value / first:6.2f}x")
+    for name, passes in rates.items():
+        best, middle = max(passes), statistics.median(passes)
+        ratios = f"{best / max(first):6.2f}x, median {middle:12,.0f} {middle / statistics.median(first):6.2f}x"
+        print(f"  {name:58s} {best:12,.0f} samples/s {ratios}")
 
 
 def nothing(sample: Any) -> Any:
@@ -92,7 +96,7 @@ class Transformed(torch.utils.data.Dataset[Any]):
         return [self.transform(sample) for sample in self.ds.__getitems__(indices)]
 
 
-def with_workers(ds: sx.Dataset, transform: Callable[[Any], Any], passes: int) -> dict[str, float]:
+def with_workers(ds: sx.Dataset, transform: Callable[[Any], Any], passes: int) -> dict[str, list[float]]:
     def torchs(whole: bool) -> Any:
         data = Transformed(ds, transform, whole)
         return torch.utils.data.DataLoader(data, BATCH, shuffle=True, num_workers=2, persistent_workers=True)
@@ -103,7 +107,7 @@ def with_workers(ds: sx.Dataset, transform: Callable[[Any], Any], passes: int) -
         next(iter(warm))
     loader.seek()
     with loader:
-        return best(
+        return measured(
             {
                 "torch DataLoader, sample by sample": lambda: one,
                 "torch DataLoader, __getitems__": lambda: many,
@@ -154,7 +158,7 @@ def main() -> None:
     billion()
 
 
-def in_process(ds: sx.Dataset) -> dict[str, float]:
+def in_process(ds: sx.Dataset) -> dict[str, list[float]]:
     loaders: dict[str, Any] = {
         "Loader": sx.Loader(ds, BATCH, shuffle=True),
         "Loader, to torch": sx.Loader(ds, BATCH, shuffle=True, to="torch"),
@@ -162,15 +166,15 @@ def in_process(ds: sx.Dataset) -> dict[str, float]:
         "Loader, 2 threads": sx.Loader(ds, BATCH, shuffle=True, workers=2),
     }
     makers = {name: lambda loader=loader: loader for name, loader in loaders.items()}
-    return best({"Dataset.shuffled": lambda: ds.shuffled(BATCH), **makers}, 31)
+    return measured({"Dataset.shuffled": lambda: ds.shuffled(BATCH), **makers}, 31)
 
 
-def no_transform(ds: sx.Dataset) -> dict[str, float]:
+def no_transform(ds: sx.Dataset) -> dict[str, list[float]]:
     with sx.Loader(ds, BATCH, shuffle=True, workers=2, worker_type="process") as loader:
         next(iter(loader))
         loader.seek()
         torchs = torch.utils.data.DataLoader(ds, BATCH, shuffle=True, num_workers=2, persistent_workers=True)
-        return best({"torch DataLoader, __getitems__": lambda: torchs, "shardex Loader": lambda: loader}, 3)
+        return measured({"torch DataLoader, __getitems__": lambda: torchs, "shardex Loader": lambda: loader}, 3)
 
 
 if __name__ == "__main__":

@@ -63,15 +63,16 @@ static inline uint32_t specials(const uint8_t *p) {
 static int is_special(uint8_t c) { return c == '"' || c == '\\' || c < ' '; }
 
 #ifdef HAVE_VECTORS
+__attribute__((target("avx2"))) static inline __m256i specials_32(const uint8_t *p) {
+    __m256i v = _mm256_loadu_si256((const __m256i *)p);
+    __m256i quotes = _mm256_cmpeq_epi8(v, _mm256_set1_epi8('"')), backslashes = _mm256_cmpeq_epi8(v, _mm256_set1_epi8('\\'));
+    __m256i controls = _mm256_cmpeq_epi8(_mm256_min_epu8(v, _mm256_set1_epi8(' ' - 1)), v);
+    return _mm256_or_si256(_mm256_or_si256(quotes, backslashes), controls);
+}
+
 /* Returns the first piece of 64 bytes with a special character, or where fewer than 64 bytes are left. */
 __attribute__((target("avx2"))) static const uint8_t *skip_plain(const uint8_t *p, const uint8_t *end) {
-    const __m256i quote = _mm256_set1_epi8('"'), backslash = _mm256_set1_epi8('\\'), control = _mm256_set1_epi8(' ' - 1);
-    for (; end - p >= 64; p += 64) {
-        __m256i a = _mm256_loadu_si256((const __m256i *)p), b = _mm256_loadu_si256((const __m256i *)(p + 32));
-        __m256i found_a = _mm256_or_si256(_mm256_cmpeq_epi8(a, quote), _mm256_or_si256(_mm256_cmpeq_epi8(a, backslash), _mm256_cmpeq_epi8(_mm256_min_epu8(a, control), a)));
-        __m256i found_b = _mm256_or_si256(_mm256_cmpeq_epi8(b, quote), _mm256_or_si256(_mm256_cmpeq_epi8(b, backslash), _mm256_cmpeq_epi8(_mm256_min_epu8(b, control), b)));
-        if (_mm256_movemask_epi8(_mm256_or_si256(found_a, found_b))) break;
-    }
+    while (end - p >= 64 && !_mm256_movemask_epi8(_mm256_or_si256(specials_32(p), specials_32(p + 32)))) p += 64;
     return p;
 }
 #endif
@@ -79,11 +80,12 @@ __attribute__((target("avx2"))) static const uint8_t *skip_plain(const uint8_t *
 /* The first quote, backslash or control character from p on; `end` if there is none. */
 static inline const uint8_t *find_special(const uint8_t *p, const uint8_t *end) {
 #ifdef HAVE_BLOCKS
-    int is_long = 0;
-    for (uint32_t found; end - p >= 32; p += 32) {
-        if ((found = specials(p) | specials(p + 16) << 16)) return p + __builtin_ctz(found);
+    for (int is_first = 1; end - p >= 32; is_first = 0) {
+        uint32_t found = specials(p) | specials(p + 16) << 16;
+        if (found) return p + __builtin_ctz(found);
+        p += 32;
 #ifdef HAVE_VECTORS
-        if (!is_long && (is_long = end - p >= 128) && __builtin_cpu_supports("avx2")) p = skip_plain(p + 32, end) - 32;
+        if (is_first && end - p >= 64 && __builtin_cpu_supports("avx2")) p = skip_plain(p, end); /* most texts are short */
 #endif
     }
 #endif
