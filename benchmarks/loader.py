@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/loader.py
 
 Small samples (604 B, 200 000 of them) and windows of tokens (2 KiB, 100 000 of them) in a temporary folder, warm cache.
-Every figure is the best of a few passes, with the median behind it; those that are compared are taken in turn. A loader is made once, as in
-training, and a pass is one of its epochs.
+Every figure is the best of a few passes, with the median behind it; those that are compared are taken in turn. A loader
+is made once, as in training, and a pass is one of its epochs.
 """
 
 from __future__ import annotations
