@@ -121,28 +121,62 @@ def test_endless_loop() -> None:
         len(loader)
 
 
-def test_next_loop_continues_after_the_last_batch_taken() -> None:
-    loader = sx.Loader(sx.open(DATA), 5)
-    assert next(iter(loader)).x.tolist() == [0, 1, 2, 3, 4]
-    with pytest.warns(UserWarning, match=r"left in the middle of epoch 0, at position 5 of 23, .*seek\(loader.epoch\)"):
-        assert xs(loader)[0] == [5, 6, 7, 8, 9]
+@pytest.mark.parametrize("take", [1, 4, 5])
+def test_a_loop_that_was_left_is_followed_by_the_next_epoch_from_its_begin(take: int) -> None:
+    loader, epochs = sx.Loader(sx.open(DATA), 5, shuffle=True), sx.Loader(sx.open(DATA), 5, shuffle=True, epochs=3)
+    batches = xs(epochs)
+    for epoch in range(3):  # as a validation that stops early, or the sanity steps of Lightning before it
+        assert xs(itertools.islice(loader, take)) == batches[5 * epoch : 5 * epoch + take]
+    iter(loader)  # takes nothing
+    assert xs(loader) == xs(sx.Loader(sx.open(DATA), 5, shuffle=True, epochs=4))[15:]
 
 
-def test_a_continued_loop_is_reported_once_and_only_if_it_was_left_early() -> None:
-    loader = sx.Loader(sx.open(DATA), 5)
-    xs(loader)  # to the end: the next loop is the next epoch
-    next(iter(loader))
-    loader.seek(loader.epoch)
-    assert next(iter(loader)).x.tolist() == [0, 1, 2, 3, 4]
-    loader.seek(loader.epoch, loader.position)
-    assert next(iter(loader)).x.tolist() == [5, 6, 7, 8, 9]
-    loader.load_state_dict(loader.state_dict())
-    assert next(iter(loader)).x.tolist() == [10, 11, 12, 13, 14]
-    with pytest.warns(UserWarning, match="this one continues there"):
-        next(iter(loader))
-    next(iter(loader))  # said once
+def test_a_loop_of_several_epochs_that_was_left_is_followed_by_the_next_ones() -> None:
+    loader = sx.Loader(sx.open(DATA), 5, shuffle=True, epochs=2)
+    expected = xs(sx.Loader(sx.open(DATA), 5, shuffle=True, epochs=4))[10:]
+    for take in (3, 5, 7, 10):
+        loader.seek()
+        assert len(xs(itertools.islice(loader, take))) == take
+        assert xs(loader) == expected and len(loader) == 10
     endless = sx.Loader(sx.open(DATA), 5, epochs=None)
-    assert [next(iter(endless)).x[0] for _ in range(3)] == [0, 5, 10]
+    assert [(next(iter(endless)).x[0], endless.epoch) for _ in range(3)] == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_only_the_first_loop_after_a_move_begins_inside_of_an_epoch() -> None:
+    loader = sx.Loader(sx.open(DATA), 5)
+    next(iter(loader))
+    state = loader.state_dict()
+    moves = lambda: loader.seek(0, 5), lambda: loader.load_state_dict(state), lambda: (loader.seek(), loader.skip(1))
+    for move in moves:
+        move()
+        iter(loader)  # takes nothing
+        assert next(iter(loader)).x.tolist() == [5, 6, 7, 8, 9]
+        assert next(iter(loader)).x.tolist() == [0, 1, 2, 3, 4] and loader.epoch == 1
+    loop = iter(loader)
+    next(loop)
+    loader.skip(1)  # moves the loop, and the next one if this one takes no more
+    assert xs(loader)[0] == [10, 11, 12, 13, 14]
+
+
+def test_keep_position_continues_a_loop_that_was_left() -> None:
+    for epochs in (1, 2, None):
+        loader = sx.Loader(sx.open(DATA), 5, epochs=epochs, keep_position=True)
+        assert [next(iter(loader)).x[0] for _ in range(7)] == [0, 5, 10, 15, 20, 0, 5]
+
+
+def test_a_loop_that_failed_is_followed_by_the_next_epoch_unless_it_keeps_its_position() -> None:
+    def fail_once(sample: sx.DictSample) -> sx.DictSample:
+        if sample.x == 7 and not failed:
+            failed.append(7)
+            raise ValueError("once")
+        return sample
+
+    for keep, epoch, first in ((False, 1, 0), (True, 0, 5)):
+        failed = list[int]()
+        loader = sx.Loader(sx.open(DATA), 5, transform=fail_once, keep_position=keep)
+        with pytest.raises(ValueError, match="once"):
+            xs(loader)
+        assert (next(iter(loader)).x[0], loader.epoch) == (first, epoch)
 
 
 def test_reads_grow_once_unless_a_loop_is_left() -> None:
@@ -766,7 +800,7 @@ def test_weights_may_change_at_a_resume() -> None:
     seen = flat(itertools.islice(first, 7))
     state = json.loads(json.dumps(first.state_dict()))
     new = mixture({"a": 0.0, "b": 0.25, "c": 0.75})
-    second = sx.Loader(new, 8, epochs=None)
+    second = sx.Loader(new, 8, epochs=None, keep_position=True)
     with pytest.raises(StateError, match=r"weights \(0, 1, 3\), got one with \(2, 1, 1\); .*reweight=True"):
         second.load_state_dict(state)
     second.load_state_dict(state, reweight=True)

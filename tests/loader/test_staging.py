@@ -230,7 +230,7 @@ def test_several_loaders_at_once(ds: sx.Dataset) -> None:
 
 
 def test_closing_ends_the_thread_and_a_new_loop_starts_another(ds: sx.Dataset) -> None:
-    loader = sx.Loader(ds, 16, to="torch", device="cpu", epochs=None)
+    loader = sx.Loader(ds, 16, to="torch", device="cpu", epochs=None, keep_position=True)
     batch = next(iter(loader))
     loader.close()
     gc.collect()

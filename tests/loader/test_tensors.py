@@ -159,10 +159,15 @@ def test_stateful_dataloader_resumes_exactly(folder: str, workers: int) -> None:
 
 
 def run_rank(folder: str, store: Path, rank: int, world: int, out: Path) -> None:
-    """Iterate over a loader as one of several processes that are connected by gloo."""
-    dist = torch.distributed
+    """Iterate over loaders that were made, and one that was used, before the process group began."""
+    dist, options = torch.distributed, {"shuffle": True, "seed": 9, "to": "torch", "fields": ["x"]}
+    loader = sx.Loader(folder, 4, workers=1, worker_type="thread", **options)
+    by_tokens = sx.Loader(folder, fields=["tokens"], max_tokens=20)
+    alone = len(loader), len(by_tokens)
+    assert (loader.rank, loader.world_size, len(next(iter(loader)))) == (0, 1, 4)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    loader = sx.Loader(folder, 4, shuffle=True, seed=9, to="torch", fields=["x"])
+    assert len(loader) == -(-alone[0] // world) and len(by_tokens) < alone[1]
+    loader.seek()
     taken, states = [], []
     for batch in loader:
         total = batch.x[batch.mask].sum()
@@ -205,11 +210,12 @@ def test_two_processes_over_gloo_divide_all_samples(gloo: list[Any], folder: str
 
 def test_world_size_without_init_process_group_warns(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.warns(UserWarning, match="WORLD_SIZE is 2, but torch.distributed is not initialised") as warned:
-        loader = sx.Loader(folder, 4)
-    assert warned[0].filename == __file__
+    loader = sx.Loader(folder, 4)  # init_process_group may come later
     assert (loader.rank, loader.world_size) == (0, 1)
-    sx.Loader(folder, 4, rank=1, world_size=2)
+    with pytest.warns(UserWarning, match="WORLD_SIZE is 2, but torch.distributed is not initialised") as warned:
+        iter(loader)
+    assert warned[0].filename == __file__
+    iter(sx.Loader(folder, 4, rank=1, world_size=2))
 
 
 def test_batches_move_to_a_device() -> None:

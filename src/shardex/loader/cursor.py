@@ -140,12 +140,21 @@ class Cursor:
     """
 
     def __init__(self, steps: Steps) -> None:
+        self.epoch = self.position = self.step = 0
+        self._use(steps)
+        self.segments = [self._segment_here()]
+
+    def _use(self, steps: Steps) -> None:
         self.steps = steps
         self._step_size = steps.step_size or 0
         self._last_full = steps.length - self._step_size if self._step_size else -1
         """Position of the last full step of an epoch, if full steps have one size."""
-        self.epoch = self.position = self.step = 0
-        self.segments = [self._segment_here()]
+
+    def resize(self, steps: Steps) -> None:
+        """Continue here in steps of another size."""
+        self._use(steps)
+        if not self._continues(self.segments[-1]):
+            self._begin_segment()
 
     def _segment_here(self) -> Segment:
         steps = self.steps
@@ -175,9 +184,7 @@ class Cursor:
             self._begin_segment()
 
     def _begin_segment(self) -> None:
-        if (self._step_size or self.position) and not self.steps.count(
-            self.epoch, self.position
-        ):  # drop_last drops the rest of this epoch
+        if self.position and not self.steps.count(self.epoch, self.position):  # drop_last drops the rest of this epoch
             self.epoch, self.position = self.epoch + 1, 0
         earlier = [segment for segment in self.segments if segment.step < self.step]
         self.segments = [*earlier[1 - _MAX_SEGMENTS :], self._segment_here()]

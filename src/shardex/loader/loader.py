@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 import typing
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +38,13 @@ from shardex.loader.run_identity import check_reweight, check_same_run, dataset_
 from shardex.loader.run_state import RunState
 from shardex.loader.staging import Staging
 from shardex.loader.stats import Stats
-from shardex.loader.tensors import move_channels, require_torch, to_tensors
+from shardex.loader.tensors import (
+    distributed_rank,
+    move_channels,
+    require_torch,
+    to_tensors,
+    warn_of_missing_group,
+)
 from shardex.rows import whole_number
 from shardex.schema import check_fields
 from shardex.workers import Executor
@@ -67,9 +72,8 @@ class Loader(Generic[B_co]):
     >>> [batch.x.tolist() for batch in loader]
     [[7, 9, 4, 2], [5, 3, 1, 6], [0, 8]]
 
-    A loader keeps its position: after a ``break`` the next loop continues there (and says so, once, unless `seek` was
-    called), and after the end of an epoch the next loop is the next epoch. `state_dict` saves the position,
-    `load_state_dict` continues there, also with another number of ranks or workers or another batch size:
+    Every loop begins an epoch: the next one, also after a ``break``. `state_dict` saves the position, `load_state_dict`
+    lets the next loop continue there, also with another number of ranks or workers or another batch size:
 
     >>> state = loader.state_dict()
     >>> resumed = sx.Loader([{"x": k} for k in range(10)], batch_size=5, shuffle=True, seed=0)
@@ -140,6 +144,7 @@ class Loader(Generic[B_co]):
         bucket: int | None = None,
         length_of: str | None = None,
         decode: Any = None,
+        keep_position: bool = False,
     ) -> None:
         """
         :param dataset: a `Dataset`, or anything that `open` takes
@@ -147,8 +152,8 @@ class Loader(Generic[B_co]):
             limit
         :param shuffle: shuffle all samples, in every epoch differently, in an order that depends on `seed`
         :param epochs: number of epochs in one `for` loop, including those before a resume; None for an endless loop
-        :param rank: number of this process among `world_size` processes; by default that of `torch.distributed`, if it
-            is initialised
+        :param rank: number of this process among `world_size` processes; by default that of `torch.distributed`, looked
+            up when a loop begins: 0 of 1 if it is not initialised then
         :param drop_last: leave out the incomplete batch at the end of an epoch
         :param workers: number of threads or processes that prepare batches; 0 prepares them in the loop itself
         :param worker_type: "process" for Python code (the default with `transform` or `collate`, or a format that is
@@ -185,8 +190,11 @@ class Loader(Generic[B_co]):
         :param decode: how images, audio and video are decoded, by field or for all, as for `Dataset.decode`:
             ``{"image": [RandomResizedCrop(224), Flip()]}``. The chances of random steps depend on seed, epoch and
             position only; fields with the same steps have the same ones
+        :param keep_position: let a loop continue where the one before was left by ``break`` or an error, instead of
+            beginning the next epoch
         """
         data = dataset if isinstance(dataset, Dataset) else open(dataset)
+        self._finds_rank = rank is None and world_size is None
         rank, world_size = resolve_rank(rank, world_size)
         if window is not None and block is None:
             raise ArgumentError(f"expected block= together with window=, got window={window!r} and no block")
@@ -221,10 +229,9 @@ class Loader(Generic[B_co]):
         self._recipe = Recipe(data, options)
         if fill is not None or isinstance(ragged, Mapping) or dtype:
             _ = self._recipe.forms  # raises if they do not suit the fields
-        self._warn_of_continuing = True
         _ = self._recipe.source  # raises if media cannot be decoded like this
         self._recipe.view(0)  # raises if this order cannot be shuffled in blocks
-        self._run = RunState(self._recipe.steps(), options.epochs)
+        self._run = RunState(self._recipe.steps(), options.epochs, keep_position=keep_position)
         self._executor: Executor | None = None
         self._staging: Staging | None = None
         self._cold_data = ColdDataDetector()
@@ -252,11 +259,13 @@ class Loader(Generic[B_co]):
     @property
     def rank(self) -> int:
         """Number of this process."""
+        self._find_rank()
         return self._options.rank
 
     @property
     def world_size(self) -> int:
         """Number of processes that share the batches."""
+        self._find_rank()
         return self._options.world_size
 
     @property
@@ -288,25 +297,29 @@ class Loader(Generic[B_co]):
         """
         if self._options.epochs is None:
             raise ArgumentError("expected a number of epochs to count the batches, got epochs=None, which has no end")
+        self._find_rank()
         cursor, epochs = self._run.cursor, self._options.epochs
         begin = cursor.epoch - cursor.epoch % epochs
         return cursor.steps.count_all(begin, begin + epochs)
 
     def __bool__(self) -> bool:
+        self._find_rank()
         return bool(self._run.cursor.steps.count(self.epoch))
 
     def __repr__(self) -> str:
         o, c = self._options, self._run.cursor
         return (
-            f"Loader({self._recipe.length:,} samples, batches of {o.batch_limits}, rank {o.rank} of {o.world_size}, "
+            f"Loader({self._recipe.length:,} samples, batches of {o.batch_limits}, rank {self.rank} of {self.world_size}, "
             f"epoch {c.epoch}, position {c.position}, step {c.step})"
         )
 
     # -- batches ----------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[B_co]:
-        if self._run.left_early:
-            self._say_continued()
+        self._run.end_loop()
+        self._find_rank()
+        if self._finds_rank and self._options.world_size == 1:
+            warn_of_missing_group()
         return DataIterator(self._loop(self._run.begin_loop()), lambda: f"batches of {self}")
 
     def _loop(self, loop: int) -> Iterator[B_co]:
@@ -315,12 +328,15 @@ class Loader(Generic[B_co]):
         run.check_active(loop)
         if run.finished:
             return
-        end = run.end_epoch()
-        while end is None or run.cursor.epoch < end:
-            run.moved = run.relocated = False
-            yield from self._batches_from_cursor(end, loop)
-            if run.relocated:
-                end = run.end_epoch()
+        run.active, end = True, run.end_epoch()
+        try:
+            while end is None or run.cursor.epoch < end:
+                run.moved = run.relocated = False
+                yield from self._batches_from_cursor(end, loop)
+                if run.relocated:
+                    end = run.end_epoch()
+        finally:
+            run.end_loop(loop)
 
     def _batches_from_cursor(self, end: int | None, loop: int) -> Iterator[B_co]:
         """Yield the batches from the cursor on, until it is moved; it advances with each. Measures the times."""
@@ -348,9 +364,8 @@ class Loader(Generic[B_co]):
                     starting = False
                 else:
                     stats.waiting += ready - requested
-                run.left = True
+                run.advanced = True
                 yield batch
-                run.left = False
                 requested = clock()
                 stats.consumer += requested - ready
                 if run.loop != loop:
@@ -447,23 +462,22 @@ class Loader(Generic[B_co]):
             data = move_channels(recipe.casts.finish(to_tensors(data)), recipe.channel_axes)
         return LoadedBatch(data, prepared, place, to_tensor)
 
-    def _say_continued(self) -> None:
-        """Warn once that a loop begins in the middle of an epoch, because the one before was left there."""
-        self._run.left = False
-        if self._warn_of_continuing:
-            self._warn_of_continuing = False
-            warnings.warn(
-                f"the last loop over this loader was left in the middle of epoch {self.epoch}, at position "
-                f"{self.position} of {self._recipe.length}, and this one continues there; before it, call "
-                "loader.seek(loader.epoch) to begin the epoch again, or loader.seek(loader.epoch, loader.position) to "
-                "continue without this warning",
-                stacklevel=3,
-            )
+    def _find_rank(self) -> None:
+        """Take the rank and world size that `torch.distributed` has now, unless they were given or a loop is active."""
+        if not self._finds_rank or self._run.active:
+            return
+        found, options = distributed_rank(), self._options
+        if found != (options.rank, options.world_size):
+            self._close_executor()
+            self._options = replace(options, rank=found[0], world_size=found[1])
+            self._recipe = self._recipe.with_options(self._options)
+            self._run.cursor.resize(self._recipe.steps())
 
     # -- moving -----------------------------------------------------------------------------------------------
 
     def skip(self, batches: int) -> None:
         """Skip the next batches without reading them."""
+        self._find_rank()
         self._run.skip(whole_number("batches", batches, 0))
 
     def seek(self, epoch: int = 0, position: int = 0) -> None:
@@ -488,7 +502,7 @@ class Loader(Generic[B_co]):
 
     def close(self) -> None:
         """End the workers and the active loop; a new `for` loop starts new workers."""
-        self._run.begin_loop()
+        self._run.end_loop()
         self._close_executor()
 
     def _close_executor(self) -> None:
@@ -518,6 +532,7 @@ class Loader(Generic[B_co]):
         :param reweight: let a mixture continue with other weights than those it was saved with
         :param force: accept the state of another dataset, order or seed: continue at the same epoch and position
         """
+        self._find_rank()
         saved = check_state(state)
         if not force:
             check_same_run(self._recipe, state)
@@ -528,5 +543,5 @@ class Loader(Generic[B_co]):
                 check_reweight(self._recipe, saved.position)
             self._close_executor()
             self._recipe = self._recipe.through(order)
-            self._run.cursor.steps = self._recipe.steps()
+            self._run.cursor.resize(self._recipe.steps())
         self._run.load(state)

@@ -45,6 +45,7 @@ class LoaderArguments(TypedDict, total=False):
     bucket: int | None
     length_of: str | None
     decode: Any
+    keep_position: bool
 
 
 _NUMBERS = {"seed": None, "world_size": 1, "rank": None, "workers": 0, "window": 1}

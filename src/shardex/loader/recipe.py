@@ -197,6 +197,12 @@ class Recipe:
             made.__dict__["lengths"] = self.lengths.through(order)  # the rows need not be read again
         return made
 
+    def with_options(self, options: LoaderOptions) -> Recipe:
+        """Return the recipe for the same samples in other steps."""
+        made = Recipe(self.dataset, options)
+        made.__dict__["lengths"] = self.lengths
+        return made
+
     def view(self, epoch: int) -> Dataset[Any]:
         """Return the dataset in the order of an epoch."""
         if (view := self._views.get(epoch)) is None:

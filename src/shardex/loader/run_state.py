@@ -12,8 +12,9 @@ from shardex.loader.cursor import Cursor, Steps
 class RunState:
     """The state of a run of `epochs` epochs per loop (None: no end).
 
-    Only the loop that began last is active. It continues at the cursor whenever `skip`, `seek` or `load` moved the
-    cursor.
+    Only the loop that began last is active. It begins where `skip`, `seek` or `load` moved the cursor; otherwise, if
+    the loop before was left early, with the next epochs, unless `keep_position` says that it continues. An active loop
+    follows the cursor, too.
 
     >>> from shardex.loader.cursor import EpochSteps
     >>> run = RunState(EpochSteps(10, batch=4), epochs=1); loop = run.begin_loop()
@@ -24,32 +25,37 @@ class RunState:
     shardex.errors.ClosedError: expected one active loop per loader, but the loader was closed or another loop began
     """
 
-    def __init__(self, steps: Steps, epochs: int | None) -> None:
+    def __init__(self, steps: Steps, epochs: int | None, *, keep_position: bool = False) -> None:
         self.cursor = Cursor(steps)
         self.epochs = epochs
+        self.keep_position = keep_position
         self.loop = 0
         """Number of the active loop."""
+        self.active = False
+        """True from the first batch that a loop asks for to its end."""
         self.moved = False
         """True if the cursor was moved since the active loop planned its batches."""
         self.relocated = False
         """True if `seek` or `load` moved it, possibly to another run of `epochs` epochs."""
-        self.left = False
-        """True while the consumer has a batch: at the begin of another loop, it did not come back for the next one."""
+        self.advanced = False
+        """True if a loop has taken batches since the cursor was last moved: the next loop does not begin there."""
         self.finished = False
         """True if the loaded state is that of a run of several epochs that has ended: there is nothing to continue."""
 
-    @property
-    def left_early(self) -> bool:
-        """True if the last loop was left in the middle of an epoch, and the cursor was not moved since.
-
-        A run without an end is made to be continued, so leaving it is not early.
-        """
-        return self.left and self.cursor.position > 0 and self.epochs is not None
-
     def begin_loop(self) -> int:
-        """Make a new loop the active one and return its number."""
+        """Make a new loop the active one and return its number; it begins with its first epoch unless moved."""
+        cursor, epochs = self.cursor, self.epochs or 1
+        if self.advanced and not self.keep_position and (cursor.position or cursor.epoch % epochs):
+            cursor.seek((cursor.epoch // epochs + 1) * epochs, 0)
         self.loop += 1
         return self.loop
+
+    def end_loop(self, loop: int | None = None) -> None:
+        """End a loop if it is the active one, or whichever is active."""
+        if loop is None:
+            self.loop += 1
+        if loop in (None, self.loop):
+            self.active = False
 
     def check_active(self, loop: int) -> None:
         """Raise `ClosedError` if another loop began, or the loader was closed, since a loop began."""
@@ -71,20 +77,20 @@ class RunState:
         """Move forward by some steps."""
         self.cursor.advance(steps)
         self.moved = True
-        self.left = False
+        self.advanced = False
 
     def seek(self, epoch: int, position: int) -> None:
         """Move to an epoch and position."""
         self.cursor.seek(epoch, position)
         self.moved = self.relocated = True
-        self.left = False
+        self.advanced = False
         self.finished = False
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Move to a saved state."""
         self.cursor.load(state)
         self.moved = self.relocated = True
-        self.left = False
+        self.advanced = False
         # With one epoch per loop, the next loop is the next epoch; a run of several epochs ends with the last one.
         cursor, epochs = self.cursor, self.epochs or 1
         self.finished = epochs > 1 and cursor.step > 0 and cursor.position == 0 and cursor.epoch % epochs == 0

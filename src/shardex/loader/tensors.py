@@ -193,10 +193,14 @@ def distributed_rank() -> tuple[int, int]:
     module = sys.modules.get("torch.distributed")
     if module is not None and module.is_available() and module.is_initialized():
         return module.get_rank(), module.get_world_size()
-    if os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
+    return 0, 1
+
+
+def warn_of_missing_group() -> None:
+    """Warn that each of several processes gets all samples, if `torch.distributed` is not initialised in them."""
+    if distributed_rank() == (0, 1) and os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1"):
         warnings.warn(
             f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but torch.distributed is not initialised: every process gets "
-            "all samples; call init_process_group before you make the Loader, or pass rank= and world_size=",
-            stacklevel=4,
+            "all samples; call init_process_group before you iterate over the Loader, or pass rank= and world_size=",
+            stacklevel=3,
         )
-    return 0, 1
