@@ -93,11 +93,52 @@ def test_samples_of_a_batch_are_no_channels() -> None:
 
 
 def test_collate_gets_cast_arrays(ds: sx.Dataset) -> None:
-    pytest.importorskip("torch")
-    every: list[dict[str, Any]] = [{}, {"to": "torch", "device": "cpu"}]
-    for options in every:
-        loader = sx.Loader(ds, 4, dtype={"tokens": "int64"}, collate=lambda b: b.tokens.dtype, **options)
-        assert next(iter(loader)) == np.int64
+    torch = pytest.importorskip("torch")
+    every: list[tuple[dict[str, Any], Any]] = [
+        ({}, np.float64),
+        ({"to": "torch"}, torch.float64),
+        ({"to": "torch", "device": "cpu"}, torch.float64),
+    ]
+    for options, dtype in every:
+        loader = sx.Loader(ds, 4, dtype={"tokens": "float64"}, collate=lambda b: b.tokens.dtype, **options)
+        assert next(iter(loader)) == dtype
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("transform", [None, lambda sample: sample], ids=["read", "made"])
+@pytest.mark.parametrize("form", ["pad", "pack", "list"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_one_dtype_is_that_of_all_floats(
+    ds: sx.Dataset, device: str | None, transform: Any, form: Any, dtype: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    data = ds.map(lambda s: {**s, "wide": np.ones(2), "some": [1.5, 2.5], "whole": 3})
+    options: dict[str, Any] = {"to": "torch", "device": device, "transform": transform, "ragged": form}
+    batch = next(iter(sx.Loader(data, 4, dtype=dtype, **options)))
+    plain = next(iter(sx.Loader(data, 4, **options)))
+    for name in batch.keys():
+        found, before = (_tensors_of(one[name]) for one in (batch, plain))
+        assert [a.dtype for a in found] == [
+            getattr(torch, dtype) if b.is_floating_point() else b.dtype for b in before
+        ], name
+        assert all(
+            torch.allclose(a.double(), b.double(), rtol=1e-2, equal_nan=True)
+            for a, b in zip(found, before, strict=True)
+        )
+    assert batch.wide is not None and batch.maybe.dtype == getattr(torch, dtype)
+
+
+def _tensors_of(column: Any) -> list[Any]:
+    """Return the tensors with the values of a column."""
+    if isinstance(column, list):
+        return [value for value in column if hasattr(value, "is_floating_point")]
+    return [column.values if hasattr(column, "offsets") else column]
+
+
+def test_one_dtype_is_that_of_all_float_arrays() -> None:
+    data = sx.open({"a": np.ones(4), "b": np.arange(4), "c": np.ones((4, 2), np.float16), "d": ["x"] * 4})
+    batch = next(iter(sx.Loader(data, 4, dtype=np.float32)))
+    assert (batch.a.dtype, batch.b.dtype, batch.c.dtype) == (np.float32, np.int64, np.float32) and batch.d[0] == "x"
 
 
 def test_results_of_a_transform_are_cast(ds: sx.Dataset) -> None:
@@ -130,7 +171,9 @@ def test_integers_that_do_not_fit_raise(options: Any) -> None:
         ({"image": sx.Cast("float32", mean=(1, 2), axis=-5)}, r"got none at axis -5 .* - at field image"),
         ({"image": sx.Cast("float32", mean=(1, 2), axis=-4)}, r"got none at axis -4 .* - at field image"),
         ({"tokens": sx.Cast("float32", mean=(1, 2), axis=-2)}, r"got none at axis -2 .* - at field tokens"),
-        ("int64", r'expected dtype=\{"field": dtype\}'),
+        ("int64", r'expected dtype=\{"field": dtype\}.*, or a floating dtype for all fields of floats'),
+        (sx.Cast("float32", 2), r'expected dtype=\{"field": dtype\}'),
+        ("bfloat16", r'expected to="torch" for bfloat16, which numpy lacks$'),
         ({"tokens": "text"}, r"expected a dtype of numbers, such as 'int64', 'float32' or 'bfloat16', got 'text'"),
         ({"tokens": "datetime64[s]"}, r"expected a dtype of numbers"),
         ({"tokens": "bfloat16"}, r'expected to="torch" for bfloat16, which numpy lacks - at field tokens'),

@@ -199,7 +199,7 @@ def test_what_a_reader_keeps_is_not_overwritten() -> None:
 
 def test_collate_may_return_anything(ds: sx.Dataset) -> None:
     def collate(batch: Any) -> Any:
-        return {"x": torch.from_numpy(batch.x), "pair": (batch.name[0], [torch.ones(2)])}
+        return {"x": batch.x, "pair": (batch.name[0], [torch.ones(2)])}
 
     with sx.Loader(ds, 4, collate=collate, to="torch", device="meta") as loader:
         found = next(iter(loader))

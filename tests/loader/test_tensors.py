@@ -86,6 +86,41 @@ def test_tensors_of_a_transform_have_the_forms_of_arrays(folder: str) -> None:
     assert alone.t.offsets.tolist() == [0, 2, 4, 6, 8]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tensors_of_a_transform_stay_tensors_in_a_batch_of_arrays(folder: str, workers: int) -> None:
+    def change(sample: sx.DictSample) -> dict[str, Any]:
+        return {**as_tensor(sample), "t": torch.arange(sample.x), "n": torch.tensor(sample.x), "d": [1, 2]}
+
+    with sx.Loader(folder, 4, transform=change, workers=workers, dtype={"n": "int32"}) as loader:
+        batch = next(iter(loader))
+    mapped = next(iter(sx.Loader(sx.open(folder).map(change), 4)))
+    assert [type(mapped[name]) for name in ("pixels", "n")] == [torch.Tensor] * 2
+    assert [type(batch[name]) for name in ("pixels", "t", "n")] == [torch.Tensor] * 3
+    assert batch.pixels.shape == (4, 2, 3) and batch.t.shape == (4, 3) and batch.n.dtype == torch.int32
+    assert type(batch.x) is type(batch.mask_of("t")) is np.ndarray and batch.d[0] == [1, 2]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("transform", [None, as_tensor])
+def test_collate_gets_tensors(folder: str, transform: Any, workers: int) -> None:
+    def collate(batch: Any) -> Any:
+        return batch.x * 2, batch.mask, batch.mask_of("x"), batch.origin.rows.tolist()
+
+    with sx.Loader(folder, 4, to="torch", transform=transform, collate=collate, workers=workers) as loader:
+        doubled, mask, known, rows = next(iter(loader))
+    assert doubled.tolist() == [0, 2, 4, 6] and rows == [0, 1, 2, 3]
+    assert mask.dtype == known.dtype == torch.bool and mask.all() and known.all()
+
+
+@pytest.mark.parametrize("options", [{}, {"to": "torch"}, {"to": "torch", "device": "cpu"}, {"workers": 1}])
+def test_collate_dict_gives_dicts(folder: str, options: Any) -> None:
+    with sx.Loader(folder, 4, collate=dict, **options) as loader, sx.Loader(folder, 4, **options) as plain:
+        found, expected = next(iter(loader)), next(iter(plain))
+    assert type(found) is dict and list(found) == expected.keys() and loader.origin is not None
+    assert all(type(found[name]) is type(expected[name]) for name in found)
+    assert found["x"].tolist() == [0, 1, 2, 3] and loader.replay(0)["x"].tolist() == [0, 1, 2, 3]
+
+
 def test_default_collate_of_torch_takes_a_batch(folder: str) -> None:
     collate = torch.utils.data.default_collate
     batch = next(iter(sx.Loader(folder, 4, fields=["x", "image", "name"], collate=collate)))

@@ -273,6 +273,12 @@ def renamed(folder: Path) -> Case:
     return Case(ds.rename(x="vector", n="ok", ok="n"), samples)
 
 
+def stacked(folder: Path) -> Case:
+    samples = [{"s": one["name"], "x": one["x"], "both": np.array([one["n"], one["ok"]], np.int64)} for one in series()]
+    ds = sx.write(folder, series(), SERIES).rename(name="s").select("n", "s", "x", "ok")
+    return Case(ds.stack(both=["n", "ok"]), samples)
+
+
 def sorted_by_name(folder: Path) -> Case:
     ds = sx.write(folder, series(), SERIES, shard_rows=4).sort("name", descending=True)
     return Case(ds, sorted(series(), key=lambda one: str(one["name"]), reverse=True))
@@ -394,6 +400,7 @@ MAKERS: list[Callable[[Path], Case]] = [
     column_rows,
     column_rows_mixed,
     renamed,
+    stacked,
     sorted_by_name,
     sliced,
     shuffled,

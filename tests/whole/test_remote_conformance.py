@@ -17,7 +17,16 @@ from tests.fake_remote import fake_remote_url, missing_pages_filled, open_fake_r
 from tests.whole.test_conformance import MAKERS, MIXED, SINGLES, TOKEN_VIEWS, arrow_in_shards, bins, tar
 
 IN_MEMORY = {"list_rows", "arrow_table", "arrow_table_mixed", "column_rows", "column_rows_mixed"}
-NO_FILES = IN_MEMORY | {"sliced", "shuffled", "concatenated", "joined", "renamed", "sorted_by_name", "sliding"}
+NO_FILES = IN_MEMORY | {
+    "sliced",
+    "shuffled",
+    "concatenated",
+    "joined",
+    "renamed",
+    "stacked",
+    "sorted_by_name",
+    "sliding",
+}
 FORMATS = [make for make in MAKERS if make.__name__ not in NO_FILES | {"compressed"}]  # test_compressed.py has those
 WHOLE = {"arrow_in_shards", "parquet", "tar", "jsonl_singles", "csv_singles", "bins", "megatron"}
 """Formats that are also read with access="auto", by which small files are fetched whole."""

@@ -38,6 +38,7 @@ from shardex.dataset.sql import (
     view_matching,
     view_present,
 )
+from shardex.dataset.stacked_rows import StackedRows
 from shardex.dataset.typed_views import check_callable, lens_view, mapped_view, typed_view
 from shardex.dataset.views import (
     PLUMBING,
@@ -397,6 +398,18 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         """
         renamed = new_names(self.fields, {**(names or {}), **more})
         return self._over(over_stored(self._rows, lambda rows: RenamedRows(rows, renamed), renamed))
+
+    def stack(self, names: Mapping[str, Sequence[str]] | None = None, /, **more: Sequence[str]) -> Dataset:
+        """Return a view in which fields of numbers, or of arrays of one shape, are one array under a new name.
+
+        Missing values are NaN. The dtype is one that holds those of all fields, as numpy chooses it.
+
+        >>> import shardex as sx
+        >>> sx.open([{"low": 1.5, "high": 3, "day": "mon"}]).stack(price=["low", "high"])["price"]
+        array([[1.5, 3. ]])
+        """
+        groups, fields = {**(names or {}), **more}, self.fields
+        return self._over(over_stored(self._rows, lambda rows: StackedRows(rows, fields, groups)))
 
     def sort(self, *fields: str | Sequence[str], descending: bool = False) -> Dataset[T_co]:
         """Return a view in the order of the values of a field, or of several; samples with equal values stay in order.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,11 @@ class Cast:
     def array_dtype(self) -> np.dtype[Any]:
         """The dtype of arrays; that of tensors may be one that numpy lacks."""
         return np.dtype(np.float32 if self.dtype == _ONLY_TORCH else self.dtype)
+
+    @property
+    def only_torch(self) -> bool:
+        """True for a dtype that arrays cannot have."""
+        return self.dtype == _ONLY_TORCH
 
     @property
     def changes_values(self) -> bool:
@@ -146,13 +151,18 @@ _REMEDY = "leave it out of dtype=, or convert it in transform="
 class Casts:
     """The casts of the fields of batches, and where each is made."""
 
-    def __init__(self, casts: Mapping[str, Cast], *, on_device: bool) -> None:
+    def __init__(self, casts: Mapping[str, Cast], floats: Cast | None = None, *, on_device: bool) -> None:
         self._casts = casts
+        self._floats = floats
+        """The cast of all other fields of floats."""
         self._on_device = on_device
         """True if casts that need no check are made on the device."""
+        every = (*casts.values(), *(() if floats is None else (floats,)))
+        self._of_tensors = on_device or any(cast.only_torch for cast in every)
+        """True if some casts are made when arrays have become tensors."""
 
     def __bool__(self) -> bool:
-        return bool(self._casts)
+        return bool(self._casts) or self._floats is not None
 
     def check(self, features: Mapping[str, Feature]) -> None:
         """Raise if values of a field cannot be cast; fields of unknown features are checked with their batches."""
@@ -174,6 +184,10 @@ class Casts:
             if name not in data:
                 raise ArgumentError(f"expected dtype for the fields {', '.join(data)}, got {name!r}")
             data[name] = self._column(data[name], cast, name)
+        if self._floats is not None:
+            for name in data.keys() - self._casts.keys():
+                if _has_floats(data[name]):
+                    data[name] = self._column(data[name], self._floats, name)
         return columns
 
     def _column(self, column: Column, cast: Cast, name: str) -> Column:
@@ -204,37 +218,55 @@ class Casts:
         cast.check(values.dtype, name)
         return values
 
-    @cached_property
-    def of_tensors(self) -> Mapping[str, Cast]:
-        """The casts that tensors still need: on the device, or to a dtype that arrays cannot have."""
-        if self._on_device:
-            return self._casts
-        return {name: Cast(cast.dtype) for name, cast in self._casts.items() if cast.dtype == _ONLY_TORCH}
+    def of_tensor(self, name: str, tensor: Any) -> Cast | None:
+        """Return the cast that a tensor still needs: on the device, or to a dtype that arrays cannot have."""
+        cast = self._casts.get(name) or (self._floats if tensor.is_floating_point() else None)
+        if cast is None or self._on_device:
+            return cast
+        return Cast(cast.dtype) if cast.only_torch else None
 
     def finish(self, tensors: Columns) -> Columns:
         """Return tensors with the casts that they still need."""
-        for name, cast in self.of_tensors.items():
-            tensors.data[name] = map_tensors(tensors.data[name], partial(_cast_values, cast, name))
+        if self._of_tensors:
+            for name, column in tensors.data.items():
+                tensors.data[name] = map_tensors(column, partial(self._finished, name))
         return tensors
 
+    def _finished(self, name: str, tensor: Any, is_values: bool) -> Any:
+        cast = self.of_tensor(name, tensor) if is_values else None
+        return tensor if cast is None else cast.tensor(require_torch(), tensor, name)
 
-def _cast_values(cast: Cast, name: str, tensor: Any, is_values: bool) -> Any:
-    return cast.tensor(require_torch(), tensor, name) if is_values else tensor
 
+def _has_floats(column: Any) -> bool:
+    """Return whether a column, or the first value of a list, has floats.
 
-def casts_of(given: Any) -> dict[str, Cast]:
-    """Return the option ``dtype`` as a cast for each field.
-
-    >>> casts_of({"tokens": "int64"})["tokens"].dtype
-    'int64'
+    >>> _has_floats(np.ones(2)), _has_floats([None, np.ones(2)]), _has_floats(np.array([1])), _has_floats(["a"])
+    (True, True, False, False)
     """
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
+    if isinstance(column, Masked | Ragged):
+        return _has_floats(column.column if isinstance(column, Masked) else column.values)
+    if isinstance(column, list):
+        return all(value is None or _has_floats(value) for value in column) and any(one is not None for one in column)
+    if is_tensor(column):
+        return bool(column.is_floating_point())
+    return isinstance(column, np.ndarray) and column.dtype.kind == "f"
+
+
+def casts_of(given: Any) -> tuple[dict[str, Cast], Cast | None]:
+    """Return the option ``dtype`` as a cast for each field, and one for all other fields of floats.
+
+    >>> casts_of({"tokens": "int64"})[0]["tokens"].dtype, casts_of("float32")[1].dtype
+    ('int64', 'float32')
+    """
+    if given is None or isinstance(given, Mapping):
+        return {name: one if isinstance(one, Cast) else Cast(one) for name, one in (given or {}).items()}, None
+    floats = None if isinstance(given, Cast) else Cast(given)
+    if floats is None or floats.array_dtype.kind != "f":
         raise ArgumentError(
-            f'expected dtype={{"field": dtype}}, with a dtype for each field to cast, got dtype={given!r:.200}'
+            'expected dtype={"field": dtype}, with a dtype for each field to cast, or a floating dtype for all fields '
+            f"of floats, got dtype={given!r:.200}"
         )
-    return {name: one if isinstance(one, Cast) else Cast(one) for name, one in given.items()}
+    return {}, floats
 
 
 def _dtype_name(given: DTypeLike) -> str:

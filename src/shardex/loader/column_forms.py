@@ -51,7 +51,6 @@ class ColumnForms:
 
     def __init__(self, options: LoaderOptions, features: Mapping[str, Feature]) -> None:
         self._transformed = options.transform is not None
-        self._to_tensors = options.to == "torch"
         self._ragged, self._fill, self._dtypes = options.ragged, options.fill, options.dtype
         self._features = {name: unwrap_optional(one) for name, one in features.items()}
         self._media = {n: size for n, f in self._features.items() if (size := _dimensions(f))}
@@ -241,7 +240,7 @@ class ColumnForms:
                 return None
         if not present or isinstance(feature, TimeFeature):
             return _fitted(present, feature)
-        present = as_arrays(present) if self._to_tensors else present
+        present = as_arrays(present)
         if isinstance(present[0], np.ndarray):
             found = Columns({"": present}).stack().data[""]
             return None if isinstance(found, list) else found

@@ -38,13 +38,7 @@ from shardex.loader.run_identity import check_reweight, check_same_run, dataset_
 from shardex.loader.run_state import RunState
 from shardex.loader.staging import Staging
 from shardex.loader.stats import Stats
-from shardex.loader.tensors import (
-    distributed_rank,
-    move_channels,
-    require_torch,
-    to_tensors,
-    warn_of_missing_group,
-)
+from shardex.loader.tensors import distributed_rank, require_torch, warn_of_missing_group
 from shardex.rows import whole_number
 from shardex.schema import check_fields
 from shardex.workers import Executor
@@ -139,7 +133,7 @@ class Loader(Generic[B_co]):
         to: OutputType = "numpy",
         pin_memory: bool = False,
         device: Any = None,
-        dtype: Mapping[str, Any] | None = None,
+        dtype: Any = None,
         max_tokens: int | None = None,
         bucket: int | None = None,
         length_of: str | None = None,
@@ -163,7 +157,8 @@ class Loader(Generic[B_co]):
         :param fields: names of the fields to load; all by default
         :param transform: called with each sample, returns a sample; if it has a second parameter, that is a
             `numpy.random.Generator` that depends on seed, epoch and position only
-        :param collate: called with each batch (of arrays, with mask and origin); the loader yields what it returns
+        :param collate: called with each batch (with mask and origin; of tensors if `to` or `device` says so); the loader
+            yields what it returns. With ``dict``, batches are dicts of columns
         :param ragged: form of fields whose rows differ in length, for all fields or by field: "pad" pads them (see
             `batch.mask_of`), "pack" concatenates them, "list" gives a list of arrays. The default is "pad" for arrays
             that differ in their first size only, and an error for others, such as images of different sizes
@@ -178,7 +173,8 @@ class Loader(Generic[B_co]):
         :param device: a device of torch, such as "cuda" or "cuda:1", to which the tensors are copied ahead of the loop,
             several batches at a time; other values stay on the host
         :param dtype: dtypes of some fields in batches, by name: ``{"tokens": "int64"}``, or a `Cast` with scale, mean
-            and std: ``{"image": Cast("float32", scale=1 / 255)}``. Values are cast on the device if there is one
+            and std: ``{"image": Cast("float32", scale=1 / 255)}``; or a dtype such as "float32" for all fields of
+            floats. Values are cast on the device if there is one
         :param max_tokens: largest number of tokens in a batch, which has as many samples as fit: the number of samples
             times the length of the longest if they are padded, the sum of their lengths with ``ragged="pack"`` or
             "list"; an empty sample counts as one token
@@ -196,6 +192,8 @@ class Loader(Generic[B_co]):
         data = dataset if isinstance(dataset, Dataset) else open(dataset)
         self._finds_rank = rank is None and world_size is None
         rank, world_size = resolve_rank(rank, world_size)
+        self._as_dict = collate is dict
+        casts, floats = casts_of(dtype)
         if window is not None and block is None:
             raise ArgumentError(f"expected block= together with window=, got window={window!r} and no block")
         self._options = options = LoaderOptions(
@@ -211,7 +209,7 @@ class Loader(Generic[B_co]):
             read_ahead=read_ahead,
             fields=None if fields is None else tuple(check_fields(data.fields, fields)),
             transform=transform,
-            collate=collate,
+            collate=None if self._as_dict else collate,
             ragged=ragged,
             fill=fill,
             block=block,
@@ -220,7 +218,8 @@ class Loader(Generic[B_co]):
             to=to,
             pin_memory=pin_memory,
             device=device,
-            dtype=casts_of(dtype),
+            dtype=casts,
+            floats=floats,
             max_tokens=max_tokens,
             bucket=bucket,
             length_of=length_of,
@@ -458,9 +457,9 @@ class Loader(Generic[B_co]):
         if type(data) is not Columns:
             return data
         if to_tensor is not None and not prepared.has_tensors:
-            recipe = self._recipe
-            data = move_channels(recipe.casts.finish(to_tensors(data)), recipe.channel_axes)
-        return LoadedBatch(data, prepared, place, to_tensor)
+            data = self._recipe.as_tensors(data)
+        batch: LoadedBatch[Any] = LoadedBatch(data, prepared, place, to_tensor)
+        return batch.to_dict() if self._as_dict else batch
 
     def _find_rank(self) -> None:
         """Take the rank and world size that `torch.distributed` has now, unless they were given or a loop is active."""

@@ -40,7 +40,7 @@ class LoaderArguments(TypedDict, total=False):
     to: OutputType
     pin_memory: bool
     device: Any
-    dtype: Mapping[str, Any] | None
+    dtype: Any
     max_tokens: int | None
     bucket: int | None
     length_of: str | None
@@ -85,6 +85,8 @@ class LoaderOptions:
     pin_memory: bool = False
     device: Any = None
     dtype: Mapping[str, Cast] = field(default_factory=dict)
+    floats: Cast | None = None
+    """The dtype of all fields of floats that `dtype` does not name."""
     max_tokens: int | None = None
     bucket: int | None = None
     length_of: str | None = None
@@ -115,7 +117,9 @@ class LoaderOptions:
             raise ArgumentError(f'expected to="torch" together with device={str(self.device)!r}, got to="numpy"')
         if self.to == "torch":
             require_torch()
-        elif late := [name for name, cast in self.dtype.items() if cast.array_dtype != cast.dtype]:
+        elif self.floats is not None and self.floats.only_torch:
+            raise ArgumentError(f'expected to="torch" for {self.floats.dtype}, which numpy lacks')
+        elif late := [name for name, cast in self.dtype.items() if cast.only_torch]:
             name = late[0]
             raise ArgumentError(
                 f'expected to="torch" for {self.dtype[name].dtype}, which numpy lacks - at field {name}'

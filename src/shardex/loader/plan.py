@@ -57,6 +57,8 @@ class PreparedBatch:
     """Bytes that were read for the first batch of a plan, if its columns are tensors; 0 if they tell."""
     has_tensors: bool = False
     """True if the columns have become tensors."""
+    tensors: Sequence[str] = ()
+    """Fields that a transform made as tensors, which they stay in a batch of arrays."""
     ready: Any = None
     """Tells when the tensors are on their device; None if they are."""
 

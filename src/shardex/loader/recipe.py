@@ -21,15 +21,15 @@ from shardex.dataset import Dataset, DecodedRows, MixRows, byte_size, decode_vie
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.kernel import Columns, Integers, Ragged, keep_freed_memory
 from shardex.loader.casts import Casts
-from shardex.loader.column_forms import ColumnForms
+from shardex.loader.column_forms import ColumnForms, Lengths
 from shardex.loader.cursor import EpochSteps, Steps
 from shardex.loader.length_steps import NOT_TOKENS, LengthSteps, SampleLengths, length_field
-from shardex.loader.loaded_batch import LoadedBatch
+from shardex.loader.loaded_batch import LoadedBatch, Place
 from shardex.loader.options import LoaderOptions
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.replacements import MAX_ATTEMPTS, BadSample, find_failures, replacement_position
 from shardex.loader.stats import ReadPace, TimeSpent
-from shardex.loader.tensors import split_column
+from shardex.loader.tensors import move_channels, require_torch, split_column, tensor_fields, to_tensors
 from shardex.order import Blocks, LengthBatches, Order, RankShares, Shuffle
 from shardex.samples import DictSample, fields_of, sample_constructor
 from shardex.schema import Feature
@@ -118,7 +118,7 @@ class Recipe:
     def casts(self) -> Casts:
         """The dtypes of fields; those of what `collate` gets are not left to the device."""
         options = self.options
-        return Casts(options.dtype, on_device=options.device is not None and options.collate is None)
+        return Casts(options.dtype, options.floats, on_device=options.device is not None and options.collate is None)
 
     @cached_property
     def _features(self) -> Mapping[str, Feature]:
@@ -343,30 +343,44 @@ class Recipe:
                 batch = _BatchBuilder(self, plan.epoch, positions[begin:end], spent).build()
             if self.options.world_size > 1 and end == len(positions):
                 self._mask_fill(plan, batch)
-            if self.options.dtype:
+            if self.casts or batch.tensors or self.options.collate is not None:
                 with spent.transforming():
-                    batch.data = self.casts.in_worker(batch.data)
-            if self.options.collate is not None:
-                with spent.transforming():
-                    batch.data = self.options.collate(LoadedBatch(batch.data, batch, (self, plan, number)))
+                    self._finish(batch, (self, plan, number))
             yield batch
+
+    def _finish(self, batch: PreparedBatch, place: Place) -> None:
+        """Cast the fields of a batch, make tensors of them where a function of the user made or wants such, collate."""
+        if self.casts:
+            batch.data = self.casts.in_worker(batch.data)
+        if batch.tensors:
+            batch.data.data |= to_tensors(batch.data.select(batch.tensors)).data
+        if self.options.collate is None:
+            return
+        data, convert = batch.data, None
+        if self.options.to == "torch":
+            data, convert = self.as_tensors(data), require_torch().from_numpy
+        batch.data = self.options.collate(LoadedBatch(data, batch, place, convert))
+
+    def as_tensors(self, columns: Columns) -> Columns:
+        """Return columns as tensors with their casts, and images with their channels first."""
+        return move_channels(self.casts.finish(to_tensors(columns)), self.channel_axes)
 
     @cached_property
     def _may_stay_whole(self) -> bool:
         """True if columns may become tensors before they are cut into batches: nothing else is done to batches."""
         options = self.options
-        return options.collate is None and not self.channel_axes and (not options.dtype or options.device is not None)
+        return options.collate is None and not self.channel_axes and (not self.casts or options.device is not None)
 
     @cached_property
     def _need_no_more(self) -> bool:
         """True if batches of columns in their forms need no mask, no cast and no `collate`."""
         options = self.options
-        return options.world_size == 1 and not options.dtype and options.collate is None
+        return options.world_size == 1 and not self.casts and options.collate is None
 
     def _cut(self, plan: Plan, columns: Columns, ends: Iterable[int], to_tensors: ToTensors) -> Iterator[PreparedBatch]:
         """Yield batches of tensors, cut from the columns of a whole plan; lists are of text and objects, and stay."""
         total = len(columns)
-        data = (self.casts.in_worker(columns) if self.options.dtype else columns).data
+        data = (self.casts.in_worker(columns) if self.casts else columns).data
         arrays = {name: column for name, column in data.items() if not isinstance(column, list)}
         tensors = {**data, **to_tensors(Columns.unchecked(arrays, total)).data}
         bounds = [0, *(min(end, total) for end in ends)]
@@ -435,20 +449,25 @@ class _BatchBuilder:
 
     def build(self) -> PreparedBatch:
         """Return the batch, with bad samples replaced if `on_error` allows it."""
-        recipe = self.recipe
         if self.options.transform is None:
             with self.spent.reading():
-                data, lengths = self._read(recipe.forms.convert)
+                data, lengths, tensors = self._read(self._convert)
         else:
             with self.spent.reading():
                 samples = self._read(Columns.to_samples)
             with self.spent.transforming():
-                data, lengths = recipe.forms.convert(self._transform_all(samples))
+                data, lengths, tensors = self._convert(self._transform_all(samples))
         batch = PreparedBatch(len(self.positions), data, lengths, bad=self.bad)
+        batch.tensors = tensors
         if self._replaced:
             batch.mask = np.ones(batch.rows, np.bool_)
             batch.mask[list(self._replaced)] = False
         return batch
+
+    def _convert(self, columns: Columns) -> tuple[Columns, Lengths, Sequence[str]]:
+        """Return columns in their forms, the lengths of their rows, and fields that become tensors in any batch."""
+        tensors = () if self.options.to == "torch" else tensor_fields(columns)
+        return *self.recipe.forms.convert(columns), tensors
 
     def _read(self, finish: Callable[[Columns], Any]) -> Any:
         """Read the positions and call `finish`; if either fails, replace the positions that fail."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from shardex.dataset import byte_size
 from shardex.kernel import Columns, Integers, Ranges, Segments, allocating
-from shardex.loader.casts import Cast
+from shardex.loader.casts import Casts
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.recipe import Recipe
 from shardex.loader.stats import TimeSpent
@@ -192,7 +192,7 @@ class Staging:
         self._cuda = device is not None and device.type == "cuda"
         self._stream = torch.cuda.Stream(device) if self._cuda else None
         self._buffers = _PinnedByTorch() if device is None else _Ring(width + 2, pin=self._cuda)
-        self._casts = recipe.casts.of_tensors
+        self._casts = recipe.casts
 
     def to_tensor(self, array: NDArray[Any]) -> Any:
         """Return a mask or lengths of a batch as a tensor on the device."""
@@ -331,7 +331,7 @@ class _Transfer:
         """Return what has become of the next tensor of a field."""
         return next(self._results[name, is_values])
 
-    def run(self, casts: Mapping[str, Cast]) -> None:
+    def run(self, casts: Casts) -> None:
         """Copy and cast all tensors."""
         pieces = {key: _pieces(tensors) for key, tensors in self._tensors.items()}
         every = [piece for some in pieces.values() for piece in some]
@@ -340,7 +340,7 @@ class _Transfer:
         placed.sort(key=lambda piece: (id(piece.memory), piece.begin))
         whole = {id(piece): tensor for run in _runs(placed) for piece, tensor in self._copied(run)}
         for (name, values), some in pieces.items():
-            cast = casts.get(name) if values else None
+            cast = casts.of_tensor(name, some[0].tensors[0]) if values and some else None
             for piece in some:
                 tensor = whole.get(id(piece))
                 if tensor is None:  # without elements

@@ -138,6 +138,13 @@ def split_column(column: Any, sizes: list[int]) -> Sequence[Any]:
     return [column[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
+def tensor_fields(columns: Columns) -> list[str]:
+    """Return the fields whose values are tensors, in columns that a function of the user made."""
+    lists = {name: column for name, column in columns.data.items() if isinstance(column, list)}
+    first = {name: next((value for value in column if value is not None), None) for name, column in lists.items()}
+    return [n for n, one in first.items() if is_tensor(one) and all(v is None or is_tensor(v) for v in lists[n])]
+
+
 def as_arrays(values: list[Any]) -> list[Any]:
     """Return tensors that a transform made as arrays or numbers, so that they get the same forms; others unchanged."""
     torch = sys.modules.get("torch")
