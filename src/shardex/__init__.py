@@ -208,7 +208,9 @@ else:
             return value
         if name in _ROOMS:
             return _importlib.import_module(f"shardex.{name}")
-        raise AttributeError(f"module 'shardex' has no attribute {name!r}")
+        other = _importlib.import_module("shardex.other_names")
+        hint = "" if name.startswith("_") else other.instead(other.MODULE, name, __all__)
+        raise AttributeError(f"module 'shardex' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -95,6 +95,27 @@ def test_packs_are_those_of_the_model(
         assert plain(short) == [dict(zip(("tokens", "mask"), one.values(), strict=False)) for one in without(expected)]
 
 
+@settings(deadline=None)
+@given(st.sampled_from(STRATEGIES), sizes_of_documents.filter(bool), st.integers(1, 12), st.booleans())
+def test_labels_for_models_of_huggingface_are_those_that_they_shift(
+    strategy: Any, sizes: list[int], length: int, masked: bool
+) -> None:
+    """Shifted by the model, they are the labels of the same packs with ``labels=True``."""
+    ds = sx.open(
+        [{**one, "attention_mask": one["tokens"]} for one in documents(sizes)]
+    )  # replaced, as tokenizers add it
+    options: dict[str, Any] = {"loss_mask": "mask" if masked else False, "pad": 7}
+    own, other = (ds.pack(length, strategy, labels=labels, **options) for labels in ("huggingface", True))
+    segments = ds.pack(length, strategy, segments=True, pad=7)
+    assert len(own) == len(other) and own.fields == ["input_ids", "labels", "mask", "attention_mask"]
+    for sample, shifted, piece in zip(own, other, segments, strict=True):
+        assert sample.input_ids.tolist() == shifted.inputs.tolist() == piece.tokens.tolist()
+        assert sample.labels[1:].tolist() == shifted.labels[:-1].tolist()
+        assert sample.attention_mask.tolist() == (piece.segment_ids > 0).tolist()
+        assert (sample.labels[piece.positions == 0] == -100).all()
+    assert own.features["attention_mask"] == own.features["labels"] == sx.Array("int64", (length,))
+
+
 def without(samples: list[Sample]) -> list[Sample]:
     """Return samples without labels."""
     return [{name: value for name, value in one.items() if name != "labels"} for one in samples]
@@ -227,7 +248,7 @@ def test_wrong_fields_raise() -> None:
         sx.open(documents([5])).pack(2, field="toks")
     with pytest.raises(SchemaError, match="expected a field of arrays of one dimension, got text - at field text"):
         sx.open([{"tokens": [1], "text": "a"}]).pack(2, field="text")
-    with pytest.raises(SchemaError, match="expected no field 'inputs', which labels=True makes"):
+    with pytest.raises(SchemaError, match="expected no field 'inputs', which labels= makes"):
         sx.open([{"tokens": [1, 2], "inputs": [1, 2]}]).pack(2, field="tokens", labels=True)
     with pytest.raises(SchemaError, match=r'got json - at field ids; open lists of integers with schema=..ids": sx'):
         sx.open([{"ids": [[1], 2]}]).pack(2, field="ids")

@@ -164,6 +164,23 @@ def test_dtypes_of_tokens_and_pairs() -> None:
     assert sx.open([{"tokens": np.array([1, 100])}]).windows(2, dtype="int8")[0]["tokens"].tolist() == [1, 100]
 
 
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(1, 9), st.booleans(), st.booleans())
+def test_labels_for_models_of_huggingface_are_those_that_they_shift(
+    sizes: list[int], length: int, across: bool, partial: bool
+) -> None:
+    stream = np.arange(1, sum(sizes) + 1)
+    parts = np.split(stream, np.cumsum(sizes)[:-1])
+    ds = sx.open([{"tokens": part, "loss_mask": (part % 3 > 0).astype(np.uint8)} for part in parts])
+    options: dict[str, Any] = {"across": across, "partial": partial, "loss_mask": True}
+    plain = ds.drop("loss_mask").windows(length, across=across, partial=partial)
+    own = ds.windows(length, labels="huggingface", **options)
+    assert own.fields[:2] == ["input_ids", "labels"] and len(own) == len(plain)
+    for sample, window in zip(own, plain, strict=True):
+        assert sample.input_ids.tolist() == window.tokens.tolist()
+        assert sample.labels.tolist() == [token if token % 3 else -100 for token in window.tokens.tolist()]
+    assert own.fingerprint != ds.windows(length, labels=True, **options).fingerprint
+
+
 def test_the_loss_mask_of_the_metadata_hides_labels(tmp_path: Path) -> None:
     samples = documents([5, 6])
     ds = sx.write(str(tmp_path / "d"), samples, format="tokens", metadata={"loss_mask": "mask"})
@@ -207,7 +224,7 @@ def test_the_loss_mask_is_never_guessed(tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="expected loss_mask= to be the name of a field"):
             view(named, loss_mask=3)
     for wrong in (True, "loss_mask"):
-        with pytest.raises(ArgumentError, match="expected loss_mask= with labels=True only"):
+        with pytest.raises(ArgumentError, match="expected loss_mask= with labels only"):
             named.windows(4, loss_mask=wrong)
 
 
@@ -227,6 +244,8 @@ def test_the_loss_mask_is_never_guessed(tmp_path: Path) -> None:
         ((4,), {"dtype": "text"}, "expected a dtype of integers, such as int64, got 'text'"),
         ((4,), {"dtype": "float32"}, "expected a dtype of integers, such as int64, got 'float32'"),
         ((4,), {"labels": True, "ignore_index": 0.5}, "expected a whole number for ignore_index, got 0.5"),
+        ((4,), {"labels": "shifted"}, "expected True, False or 'huggingface' for labels, got 'shifted'"),
+        ((4,), {"labels": 1}, "expected True, False or 'huggingface' for labels, got 1"),
     ],
 )
 def test_wrong_arguments_raise(arguments: Any, options: dict[str, Any], message: str) -> None:
@@ -241,7 +260,7 @@ def test_wrong_fields_raise() -> None:
         sx.open([{"tokens": [1], "text": "a"}]).windows(2, field="text")
     with pytest.raises(SchemaError, match=r"expected a field of arrays of one dimension .the tokens., got x int64"):
         sx.open([{"x": 1}]).windows(2)
-    with pytest.raises(SchemaError, match="expected no field 'labels', which labels=True makes"):
+    with pytest.raises(SchemaError, match="expected no field 'labels', which labels= makes"):
         sx.open([{"tokens": [1, 2], "labels": [1, 2]}]).windows(2, field="tokens", labels=True)
 
 

@@ -116,7 +116,7 @@ def test_one_dtype_is_that_of_all_floats(
     options: dict[str, Any] = {"to": "torch", "device": device, "transform": transform, "ragged": form}
     batch = next(iter(sx.Loader(data, 4, dtype=dtype, **options)))
     plain = next(iter(sx.Loader(data, 4, **options)))
-    for name in batch.keys():
+    for name in list(batch.keys()):
         found, before = (_tensors_of(one[name]) for one in (batch, plain))
         assert [a.dtype for a in found] == [
             getattr(torch, dtype) if b.is_floating_point() else b.dtype for b in before

@@ -146,9 +146,13 @@ def test_only_the_first_loop_after_a_move_begins_inside_of_an_epoch() -> None:
     loader = sx.Loader(sx.open(DATA), 5)
     next(iter(loader))
     state = loader.state_dict()
-    moves = lambda: loader.seek(0, 5), lambda: loader.load_state_dict(state), lambda: (loader.seek(), loader.skip(1))
-    for move in moves:
-        move()
+
+    for move in ("seek", "load", "skip"):
+        if move == "load":
+            loader.load_state_dict(state)
+        else:
+            loader.seek(0, 5 if move == "seek" else 0)
+            loader.skip(int(move == "skip"))
         iter(loader)  # takes nothing
         assert next(iter(loader)).x.tolist() == [5, 6, 7, 8, 9]
         assert next(iter(loader)).x.tolist() == [0, 1, 2, 3, 4] and loader.epoch == 1
@@ -162,6 +166,17 @@ def test_keep_position_continues_a_loop_that_was_left() -> None:
     for epochs in (1, 2, None):
         loader = sx.Loader(sx.open(DATA), 5, epochs=epochs, keep_position=True)
         assert [next(iter(loader)).x[0] for _ in range(7)] == [0, 5, 10, 15, 20, 0, 5]
+
+
+def test_set_epoch_begins_an_epoch_but_not_one_that_a_state_is_in() -> None:
+    loader, expected = sx.Loader(sx.open(DATA), 5, shuffle=True), sx.Loader(sx.open(DATA), 5, shuffle=True, epochs=3)
+    batches = xs(expected)
+    for epoch in (0, 1, 1, 0, 2):  # as the Trainer of Hugging Face calls it
+        loader.set_epoch(epoch)
+        assert next(iter(loader)).x.tolist() == batches[5 * epoch]
+    loader.load_state_dict(loader.state_dict())
+    loader.set_epoch(2)
+    assert xs(loader) == batches[11:15]
 
 
 def test_a_loop_that_failed_is_followed_by_the_next_epoch_unless_it_keeps_its_position() -> None:

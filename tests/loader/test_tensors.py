@@ -195,8 +195,9 @@ def test_stateful_dataloader_resumes_exactly(folder: str, workers: int) -> None:
 
 def run_rank(folder: str, store: Path, rank: int, world: int, out: Path) -> None:
     """Iterate over loaders that were made, and one that was used, before the process group began."""
-    dist, options = torch.distributed, {"shuffle": True, "seed": 9, "to": "torch", "fields": ["x"]}
-    loader = sx.Loader(folder, 4, workers=1, worker_type="thread", **options)
+    dist = torch.distributed
+    options: dict[str, Any] = {"shuffle": True, "seed": 9, "to": "torch", "fields": ["x"]}
+    loader: sx.Loader[Any] = sx.Loader(folder, 4, workers=1, worker_type="thread", **options)
     by_tokens = sx.Loader(folder, fields=["tokens"], max_tokens=20)
     alone = len(loader), len(by_tokens)
     assert (loader.rank, loader.world_size, len(next(iter(loader)))) == (0, 1, 4)

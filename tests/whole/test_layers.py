@@ -10,7 +10,15 @@ PACKAGE = Path(__file__).parents[2] / "src" / "shardex"
 LIST = """kernel workers sources media schema display arrow files jobs formats order samples dataset text store loader
 cli ray compat"""
 ROOMS = {name: rank for rank, name in enumerate(LIST.split())}
-FLAT = {"errors": -1.0, "progress": -1.0, "rows": 6.5, "testing": 99.0, "__init__": 99.0, "__main__": 99.0}
+FLAT = {
+    "errors": -1.0,
+    "other_names": -0.5,
+    "progress": -1.0,
+    "rows": 6.5,
+    "testing": 99.0,
+    "__init__": 99.0,
+    "__main__": 99.0,
+}
 """Modules outside the rooms, and between which rooms they stand: `rows` comes after `arrow`."""
 RANKS = {**ROOMS, **FLAT}
 EMPTY_WORDS = {"utils", "helpers", "common", "base", "manager", "misc"}

@@ -39,6 +39,7 @@ from shardex.dataset.sql import (
     view_present,
 )
 from shardex.dataset.stacked_rows import StackedRows
+from shardex.dataset.token_stream import Labels
 from shardex.dataset.typed_views import check_callable, lens_view, mapped_view, typed_view
 from shardex.dataset.views import (
     PLUMBING,
@@ -58,6 +59,7 @@ from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
 from shardex.kernel import Columns, Integers, Masked, digest
 from shardex.order import Order, Pick, Shuffle, Span, chain, positions_of
+from shardex.other_names import DATASET, MAP, instead, refuse
 from shardex.progress import Bar
 from shardex.rows import (
     AbstractRows,
@@ -340,6 +342,14 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.fields
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # a property that failed: raises its error
+            hint = "" if name.startswith("_") else instead(DATASET, name, dir(self))
+            raise AttributeError(f"Dataset has no attribute {name!r}{hint}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self._rows, self._order, self._fields, self._notes)
@@ -628,7 +638,9 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
     def map(
         self, function: Callable[[T_co], U], *, schema: Any = None, batched: Literal[False] = False
     ) -> Dataset[U]: ...
-    def map(self, function: Callable[[Any], Any], *, schema: Any = None, batched: bool = False) -> Dataset[Any]:
+    def map(
+        self, function: Callable[[Any], Any], *, schema: Any = None, batched: bool = False, **unknown: Any
+    ) -> Dataset[Any]:
         """Return a view that calls a function for each sample, or for whole batches, when it is read.
 
         The function returns a mapping of fields or an instance of a `packable` class. `schema` has the features of all
@@ -644,16 +656,20 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         >>> sx.open([{"x": k} for k in range(5)]).map(lambda b: {**b, "double": 2 * b.x}, batched=True)[3]
         DictSample(x=3, double=6)
         """
+        refuse("Dataset.map", MAP, unknown, ["schema", "batched"])
         rows = mapped_view(self._rows, self._fields, function, schema, batched)
         return self._over(rows, note(f"mapped {'in batches ' * batched}by", function_name(function)))
 
-    def filter(self, predicate: Callable[[T_co], object], *, progress: bool | None = None) -> Dataset[T_co]:
+    def filter(
+        self, predicate: Callable[[T_co], object], *, progress: bool | None = None, **unknown: Any
+    ) -> Dataset[T_co]:
         """Return a view of the samples for which a function is true. All samples are read now; `where` is faster.
 
         >>> import shardex as sx
         >>> len(sx.open([{"x": k} for k in range(5)]).filter(lambda sample: sample.x % 2))
         2
         """
+        refuse("Dataset.filter", MAP, unknown, ["progress"])
         check_callable(predicate)
         quiet = None if progress is None else not progress
         samples = Bar(self, total=len(self), desc="filter", unit=" samples", disable=quiet, leave=False)
@@ -714,7 +730,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         field: str | None = None,
         across: bool = True,
         partial: bool = False,
-        labels: bool = False,
+        labels: Labels = False,
         dtype: Any = None,
         ignore_index: int = -100,
         loss_mask: str | bool | None = None,
@@ -737,9 +753,11 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
         With `labels` samples have the fields ``inputs`` and ``labels`` instead of the tokens, int64 by default: the
         label of a token is the next one. A window then reads one token more, so every token but the first is a label
-        once. Labels whose loss mask is 0 are `ignore_index`: `loss_mask` is the name of an array, True for
-        ``"loss_mask"``, False for none, and by default the one that ``ds.metadata["loss_mask"]`` names. If no metadata
-        says what an array called ``loss_mask`` means, this argument must be given.
+        once. With ``labels="huggingface"`` they are ``input_ids`` and ``labels``, the same tokens in both, because the
+        models of Hugging Face take the next ones themselves. Labels whose loss mask is 0 are `ignore_index`:
+        `loss_mask` is the name of an array, True for ``"loss_mask"``, False for none, and by default the one that
+        ``ds.metadata["loss_mask"]`` names. If no metadata says what an array called ``loss_mask`` means, this argument
+        must be given.
 
         >>> import shardex as sx
         >>> ds = sx.open([{"tokens": [1, 2, 3, 4]}, {"tokens": [5, 6, 7, 8, 9]}])
@@ -772,7 +790,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         *,
         segments: bool = False,
         field: str | None = None,
-        labels: bool = False,
+        labels: Labels = False,
         dtype: Any = None,
         pad: int | None = None,
         ignore_index: int = -100,
@@ -794,7 +812,9 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
         With `labels` samples have ``inputs`` and ``labels`` instead of the tokens, int64 by default: the label of a
         token is the next one of its piece. It is `ignore_index` for the last token of a piece, in padding, and where
-        the loss mask of the label is 0 (for `loss_mask` see `windows`).
+        the loss mask of the label is 0 (for `loss_mask` see `windows`). With ``labels="huggingface"`` they are
+        ``input_ids`` and ``labels`` of the same tokens, `ignore_index` for the first token of a piece instead of the
+        last one, and ``attention_mask`` (0 in padding).
 
         >>> import shardex as sx
         >>> ds = sx.open([{"tokens": [1, 2, 3]}, {"tokens": [4, 5, 6, 7]}, {"tokens": [8]}])

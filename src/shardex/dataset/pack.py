@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset.token_stream import StreamRows, TokenStream, fitting, integer_dtype, without_class
+from shardex.dataset.token_stream import (
+    HUGGINGFACE,
+    Labels,
+    StreamRows,
+    TokenStream,
+    fitting,
+    integer_dtype,
+    without_class,
+)
 from shardex.errors import ArgumentError
 from shardex.kernel import (
     Column,
@@ -39,7 +47,6 @@ if TYPE_CHECKING:
 
 Strategy = Literal["concat", "best_fit", "truncate"]
 _SEGMENTS = ("segment_ids", "positions", "cu_seqlens")
-_PAIR = ("inputs", "labels")
 
 
 # -- strategies --------------------------------------------------------------------------------------------------
@@ -137,7 +144,7 @@ class PackOptions:
     strategy: str
     segments: bool
     field: str | None
-    labels: bool
+    labels: Labels
     dtype: str | None
     pad: int | None
     ignore_index: int
@@ -168,8 +175,10 @@ class PackedRows(StreamRows):
     def __init__(self, documents: Dataset[Any], options: PackOptions, loss_mask: str | bool | None = None) -> None:
         self.documents, self.options = without_class(documents), options
         self.stream = TokenStream(self.documents, options.field)
-        if options.labels:
-            self.stream.check_names(_PAIR)
+        self._names = self.stream.names(options.labels)
+        self._made = _SEGMENTS if options.segments else ()
+        if options.labels == HUGGINGFACE:
+            self._made = ("attention_mask", *self._made)
         self._mask = self.mask_of_labels(options.labels, loss_mask)
         self._dtype = self.stream.sample_dtype(options.dtype, options.labels)
         self._pad = fitting("pad", self._padding(), self._dtype)
@@ -191,12 +200,13 @@ class PackedRows(StreamRows):
 
     @cached_property
     def features(self) -> Features:
-        """The tokens, or inputs and labels; the aux arrays; segment ids, positions and ends of pieces."""
+        """The tokens, or inputs and labels; the aux arrays; attention mask; segment ids, positions, ends of pieces."""
         stream, shape = self.stream, (self.options.length,)
-        tokens = dict.fromkeys(_PAIR if self.options.labels else (stream.field,), Array(self._dtype.name, shape))
+        tokens = dict.fromkeys(self._names, Array(self._dtype.name, shape))
         aux = {name: Array(stream.dtypes[name].name, shape) for name in stream.aux}
-        made = {name: Array("int32", shape if name != "cu_seqlens" else (None,)) for name in _SEGMENTS}
-        return Features({**tokens, **aux, **(made if self.options.segments else {})})
+        dtypes = {"attention_mask": "int64"}
+        made = {n: Array(dtypes.get(n, "int32"), shape if n != "cu_seqlens" else (None,)) for n in self._made}
+        return Features({**tokens, **aux, **made})
 
     @cached_property
     def fingerprint(self) -> str:
@@ -217,8 +227,8 @@ class PackedRows(StreamRows):
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Copy the pieces of these samples by one gather for each array; only these fields are made."""
         names, rows = check_fields(list(self.features), fields), self.check_rows(rows)
-        layout, made = self._layout(rows, names), _SEGMENTS if self.options.segments else ()
-        return Columns({name: self._column(name, layout, name in made) for name in names}, len(rows))
+        layout = self._layout(rows, names)
+        return Columns({name: self._column(name, layout) for name in names}, len(rows))
 
     def _layout(self, rows: Integers, names: Sequence[str]) -> _Layout:
         """Return where the pieces of samples lie; documents are told apart if one of the fields needs it."""
@@ -231,9 +241,9 @@ class PackedRows(StreamRows):
             pieces = cut_pieces(strategy.table, rows, options.length, **wanted)
         return _Layout(pieces, options.length, len(rows))
 
-    def _column(self, name: str, layout: _Layout, made: bool) -> Column:
-        if made:
-            return layout.segments(name)
+    def _column(self, name: str, layout: _Layout) -> Column:
+        if name in self._made:
+            return layout.mask() if name == "attention_mask" else layout.segments(name)
         if name in self.stream.aux:
             return layout.filled(layout.gather(self.stream, name), 0)
         if name == "labels" and self.options.labels:
@@ -242,8 +252,17 @@ class PackedRows(StreamRows):
         return layout.filled(self.stream.cast(tokens, self._dtype, layout.without_padding), self._pad)
 
     def _labels(self, layout: _Layout) -> NDArray[Any]:
-        """Return the next token of each; `ignore_index` at ends of pieces, in padding, and where the mask is 0."""
+        """Return the next token of each; `ignore_index` at ends of pieces, in padding, and where the mask is 0.
+
+        For models of Hugging Face, which take the next label themselves: the same tokens, without the first of pieces.
+        """
         tokens, ignore = layout.gather(self.stream, self.stream.field), self.options.ignore_index
+        if self.options.labels == HUGGINGFACE:
+            labels = self.stream.cast(tokens, self._dtype, layout.without_padding).copy()
+            if self._mask is not None:
+                labels[layout.gather(self.stream, self._mask) == 0] = ignore
+            labels[layout.pieces.target] = ignore
+            return layout.filled(labels, ignore)
         labels = self.stream.cast(tokens, self._dtype, layout.without_padding, shift=1)
         if self._mask is not None:
             labels[:-1][layout.gather(self.stream, self._mask)[1:] == 0] = ignore
@@ -272,6 +291,10 @@ class _Layout:
     def without_padding(self, flat: NDArray[Any]) -> NDArray[Any]:
         """Return a flat array with 0 in its padding."""
         return self.filled(flat, 0).reshape(-1)
+
+    def mask(self) -> NDArray[np.int64]:
+        """Return 1 for each token and 0 in padding."""
+        return self.filled(np.ones(self._count * self._width, np.int64), 0)
 
     def segments(self, name: str) -> Column:
         """Return the segment ids or positions of all elements, or the bounds of the pieces of each sample."""

@@ -146,7 +146,8 @@ def _dtype_and_shape(name: str, field: str, feature: Feature) -> tuple[np.dtype[
     if isinstance(inner, Array) and inner.dtype and inner.fixed:
         return np.dtype(inner.dtype), _shape_of(inner)
     raise SchemaError(
-        f"expected fields of numbers, or of arrays of one shape, to stack them, got {feature} - at field {field} of {name}"
+        f"expected fields of numbers, or of arrays of one shape, to stack them, got {feature} - at field {field} of "
+        f"{name}"
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,9 @@ from shardex.schema import Sequence as ListOf
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
 
+HUGGINGFACE = "huggingface"
+Labels = bool | Literal["huggingface"]
+"""Whether samples have labels: True for the next tokens, "huggingface" for the same ones, which its models shift."""
 LOSS_MASK = "loss_mask"
 """Key of the metadata with the name of a loss mask, and the usual name of one."""
 
@@ -138,7 +141,7 @@ class TokenStream:
         """Dtype of the tokens."""
         return self.dtypes[self.field]
 
-    def sample_dtype(self, given: str | None, labels: bool) -> np.dtype[Any]:
+    def sample_dtype(self, given: str | None, labels: Labels) -> np.dtype[Any]:
         """Return the dtype that tokens have in samples; raise if numbers that are no integers would be converted."""
         if (given or labels) and self.dtype.kind not in "iub":
             raise SchemaError(
@@ -171,12 +174,20 @@ class TokenStream:
             "too, pass its new name as loss_mask=, or pass loss_mask=False to count all tokens"
         )
 
+    def names(self, labels: Labels) -> tuple[str, ...]:
+        """Return the fields with tokens: that of the documents, or inputs and labels, whose names must be free."""
+        if not isinstance(labels, bool) and labels != HUGGINGFACE:
+            raise ArgumentError(f"expected True, False or {HUGGINGFACE!r} for labels, got {labels!r}")
+        names = (self.field,) if not labels else ("inputs", "labels") if labels is True else ("input_ids", "labels")
+        self.check_names([name for name in names if name != self.field])
+        return names
+
     def check_names(self, names: Sequence[str]) -> None:
         """Raise if an aux array has the name of a field that is made."""
         for name in names:
             if name in self.aux:
                 raise SchemaError(
-                    f"expected no field {name!r}, which labels=True makes, got one of arrays; rename it first: "
+                    f"expected no field {name!r}, which labels= makes, got one of arrays; rename it first: "
                     f'rename({name}="other")'
                 )
 
@@ -352,12 +363,12 @@ class StreamRows(ComposedRows):
     def begins(self, rows: Integers) -> Integers:
         """Return where each row begins in the stream."""
 
-    def mask_of_labels(self, labels: bool, loss_mask: str | bool | None) -> str | None:
+    def mask_of_labels(self, labels: Labels, loss_mask: str | bool | None) -> str | None:
         """Return the array that says which labels count, by the arguments of the view; None if all do."""
         if labels:
             return self.stream.loss_mask(loss_mask)
         if loss_mask not in (None, False):
-            raise ArgumentError(f"expected loss_mask= with labels=True only, got {loss_mask!r}")
+            raise ArgumentError(f"expected loss_mask= with labels only, got {loss_mask!r}")
         return None
 
     def streams(self, names: Sequence[str], mask: str | None) -> list[str]:
@@ -365,7 +376,7 @@ class StreamRows(ComposedRows):
         arrays = [name for name in names if name in self.stream.aux]
         if mask is not None and "labels" in names:
             arrays.append(mask)
-        if any(name in (self.stream.field, "inputs", "labels") for name in names):
+        if any(name in (self.stream.field, "inputs", "input_ids", "labels") for name in names):
             arrays.append(self.stream.field)
         return list(dict.fromkeys(arrays))
 

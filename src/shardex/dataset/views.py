@@ -51,7 +51,11 @@ def field_names(fields: Sequence[Any]) -> list[str]:
     names = list(fields[0] if one_list else fields)
     for name in names:
         if not isinstance(name, str):
-            raise ArgumentError(f"expected names of fields, got {name!r:.200}")
+            shown = fields[0] if len(fields) == 1 else name
+            raise ArgumentError(
+                f"expected names of fields, got {shown!r:.200}; choose samples by their positions with ds[...], the "
+                "first ones with take(n)"
+            )
     return names
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset.token_stream import StreamRows, TokenStream, fitting, integer_dtype, without_class
+from shardex.dataset.token_stream import Labels, StreamRows, TokenStream, fitting, integer_dtype, without_class
 from shardex.errors import ArgumentError
 from shardex.kernel import Column, Columns, Integers, Ragged, digest, ends_of
 from shardex.order import Order, RandomOffset
@@ -39,19 +39,24 @@ class WindowOptions:
     field: str | None
     across: bool
     partial: bool
-    labels: bool
+    labels: Labels
     dtype: str | None
     ignore_index: int
 
     @property
     def need(self) -> int:
         """Tokens of a whole window; one more than it has if the next tokens are labels."""
-        return self.length + self.labels
+        return self.length + self.shift
+
+    @property
+    def shift(self) -> int:
+        """How many tokens later labels are than inputs; models of Hugging Face shift them by themselves."""
+        return int(self.labels is True)
 
     @property
     def least(self) -> int:
         """Tokens of the shortest window."""
-        return (1 if self.partial else self.length) + self.labels
+        return (1 if self.partial else self.length) + self.shift
 
     @property
     def step(self) -> int:
@@ -113,8 +118,7 @@ class WindowedRows(StreamRows):
         self.stream = TokenStream(self.documents, options.field)
         self._mask = self.mask_of_labels(options.labels, loss_mask)
         self._dtype = self.stream.sample_dtype(options.dtype, options.labels)
-        if options.labels:
-            self.stream.check_names(("inputs", "labels"))
+        self._names = self.stream.names(options.labels)
         if self._mask is not None:
             fitting("ignore_index", options.ignore_index, self._dtype)
         sizes = np.diff(self.stream.starts) if not options.across else np.array([len(self.stream)])
@@ -133,9 +137,8 @@ class WindowedRows(StreamRows):
     def features(self) -> Features:
         """The tokens, or inputs and labels, and the aux arrays."""
         stream, shape = self.stream, (None if self.options.partial else self.options.length,)
-        names = ("inputs", "labels") if self.options.labels else (stream.field,)
         aux = {name: Array(stream.dtypes[name].name, shape) for name in stream.aux}
-        return Features({**dict.fromkeys(names, Array(self._dtype.name, shape)), **aux})
+        return Features({**dict.fromkeys(self._names, Array(self._dtype.name, shape)), **aux})
 
     @cached_property
     def fingerprint(self) -> str:
@@ -157,7 +160,7 @@ class WindowedRows(StreamRows):
             end = starts[number + 1]
         if not options.partial:
             return begin, np.full(len(rows), options.length)
-        return begin, np.minimum(begin + options.need, end) - begin - options.labels
+        return begin, np.minimum(begin + options.need, end) - begin - options.shift
 
     def lengths(self, name: str) -> Integers:
         """Return the length of every window, without reading it."""
@@ -168,7 +171,7 @@ class WindowedRows(StreamRows):
         """Start fetching these windows."""
         names = check_fields(list(self.features), fields)
         begin, length = self._runs(rows[(rows >= 0) & (rows < len(self))])
-        self.stream.advise(self.streams(names, self._mask), begin, length + self.options.labels)
+        self.stream.advise(self.streams(names, self._mask), begin, length + self.options.shift)
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Copy these windows by one gather for each field."""
@@ -181,9 +184,10 @@ class WindowedRows(StreamRows):
         if name in stream.aux:
             return self._shaped(stream.read(name, begin, length), length)
         if name == "labels" and self.options.labels:
-            labels = stream.tokens(begin + 1, length, self._dtype)
+            begin = begin + self.options.shift
+            labels = stream.tokens(begin, length, self._dtype)
             if self._mask is not None:
-                labels[stream.read(self._mask, begin + 1, length) == 0] = self.options.ignore_index
+                labels[stream.read(self._mask, begin, length) == 0] = self.options.ignore_index
             return self._shaped(labels, length)
         return self._shaped(stream.tokens(begin, length, self._dtype), length)
 

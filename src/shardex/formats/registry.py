@@ -22,6 +22,7 @@ import numpy as np
 from shardex.errors import ArgumentError, FormatError, StaleIndexError, UnknownFormatError, nearest
 from shardex.files import Files, What, check_mode, display_name, find, with_checksums
 from shardex.jobs import FinishedPart, JobFolder
+from shardex.other_names import OPEN, instead
 from shardex.rows import AbstractRows, Keyed
 from shardex.schema import Features, dtype_text
 from shardex.sources import COMPRESSED, ByteRange, Place, Source, keyring, read_keyring
@@ -249,7 +250,7 @@ def _check_names(format: str | None, options: Mapping[str, Any]) -> None:
         if option not in known:
             of = f"the format {format}" if format else "open and of formats"
             has = ", ".join(sorted(known))
-            raise ArgumentError(f"expected options of {of} ({has}), got {option!r}{nearest(option, known)}")
+            raise ArgumentError(f"expected options of {of} ({has}), got {option!r}{instead(OPEN, option, known)}")
 
 
 def _options_of(name: str) -> list[str]:
@@ -273,9 +274,8 @@ def check_options(function: Any, name: str, options: Mapping[str, Any], others: 
     for option, given in options.items():
         if option not in known:
             has = ", ".join(known) or "none"
-            raise ArgumentError(
-                f"expected options of the format {name} ({has}), got {option!r}{nearest(option, [*known, *others])}"
-            )
+            hint = instead(OPEN, option, [*known, *others])
+            raise ArgumentError(f"expected options of the format {name} ({has}), got {option!r}{hint}")
         kinds = get_args(known[option]) or (known[option],)
         value = options[option] = dtype_text(given) if str in kinds and isinstance(given, type | np.dtype) else given
         if all(kind in _PLAIN for kind in kinds) and type(value) not in kinds:

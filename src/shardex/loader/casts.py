@@ -67,7 +67,7 @@ class Cast:
     @property
     def only_torch(self) -> bool:
         """True for a dtype that arrays cannot have."""
-        return self.dtype == _ONLY_TORCH
+        return bool(self.dtype == _ONLY_TORCH)
 
     @property
     def changes_values(self) -> bool:

@@ -39,6 +39,7 @@ from shardex.loader.run_state import RunState
 from shardex.loader.staging import Staging
 from shardex.loader.stats import Stats
 from shardex.loader.tensors import distributed_rank, require_torch, warn_of_missing_group
+from shardex.other_names import LOADER, LOADER_ATTRIBUTES, instead, refuse
 from shardex.rows import whole_number
 from shardex.schema import check_fields
 from shardex.workers import Executor
@@ -139,6 +140,7 @@ class Loader(Generic[B_co]):
         length_of: str | None = None,
         decode: Any = None,
         keep_position: bool = False,
+        **unknown: Any,
     ) -> None:
         """
         :param dataset: a `Dataset`, or anything that `open` takes
@@ -157,8 +159,8 @@ class Loader(Generic[B_co]):
         :param fields: names of the fields to load; all by default
         :param transform: called with each sample, returns a sample; if it has a second parameter, that is a
             `numpy.random.Generator` that depends on seed, epoch and position only
-        :param collate: called with each batch (with mask and origin; of tensors if `to` or `device` says so); the loader
-            yields what it returns. With ``dict``, batches are dicts of columns
+        :param collate: called with each batch (with mask and origin; of tensors if `to` says so); the loader yields
+            what it returns. With ``dict``, batches are dicts of columns
         :param ragged: form of fields whose rows differ in length, for all fields or by field: "pad" pads them (see
             `batch.mask_of`), "pack" concatenates them, "list" gives a list of arrays. The default is "pad" for arrays
             that differ in their first size only, and an error for others, such as images of different sizes
@@ -189,6 +191,12 @@ class Loader(Generic[B_co]):
         :param keep_position: let a loop continue where the one before was left by ``break`` or an error, instead of
             beginning the next epoch
         """
+        refuse(
+            "Loader",
+            LOADER,
+            unknown,
+            [*LoaderArguments.__annotations__, "batch_size", "transform", "collate", "fields"],
+        )
         data = dataset if isinstance(dataset, Dataset) else open(dataset)
         self._finds_rank = rank is None and world_size is None
         rank, world_size = resolve_rank(rank, world_size)
@@ -256,6 +264,11 @@ class Loader(Generic[B_co]):
         return self._recipe.dataset
 
     @property
+    def batch_size(self) -> int | None:
+        """Number of samples in a batch of one rank; None if only `max_tokens` limits it."""
+        return self._options.batch_size
+
+    @property
     def rank(self) -> int:
         """Number of this process."""
         self._find_rank()
@@ -301,6 +314,12 @@ class Loader(Generic[B_co]):
         begin = cursor.epoch - cursor.epoch % epochs
         return cursor.steps.count_all(begin, begin + epochs)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = "" if name.startswith("_") else instead(LOADER_ATTRIBUTES, name)
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
+
     def __bool__(self) -> bool:
         self._find_rank()
         return bool(self._run.cursor.steps.count(self.epoch))
@@ -308,8 +327,8 @@ class Loader(Generic[B_co]):
     def __repr__(self) -> str:
         o, c = self._options, self._run.cursor
         return (
-            f"Loader({self._recipe.length:,} samples, batches of {o.batch_limits}, rank {self.rank} of {self.world_size}, "
-            f"epoch {c.epoch}, position {c.position}, step {c.step})"
+            f"Loader({self._recipe.length:,} samples, batches of {o.batch_limits}, "
+            f"rank {self.rank} of {self.world_size}, epoch {c.epoch}, position {c.position}, step {c.step})"
         )
 
     # -- batches ----------------------------------------------------------------------------------------------
@@ -482,6 +501,11 @@ class Loader(Generic[B_co]):
     def seek(self, epoch: int = 0, position: int = 0) -> None:
         """Continue at a position of an epoch."""
         self._run.seek(whole_number("epoch", epoch), whole_number("position", position))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next loop begin an epoch, as a sampler of torch does; stay if a state was loaded in this epoch."""
+        if epoch != self.epoch or self._run.advanced:
+            self.seek(epoch)
 
     def replay(self, step: int, rank: int | None = None) -> B_co:
         """Return the batch of an earlier step again, for this rank or another; also of a step before a resume."""

@@ -21,6 +21,7 @@ from typing import NoReturn
 from urllib.parse import unquote
 
 from shardex.errors import ArgumentError, UnsafeError
+from shardex.other_names import STORAGE, instead
 
 Setting = str | int | float | bool | dict[str, str]
 
@@ -144,7 +145,8 @@ def storage(prefix: str, **settings: Setting) -> None:
     known = {**_DEFAULTS, **STORES[key.partition("://")[0]]}
     if unknown := [name for name in settings if name not in known]:
         among, got = ", ".join(sorted(known)), ", ".join(map(repr, unknown))
-        raise ArgumentError(f"storage({redact_url(prefix)!r}): expected settings among {among}, got {got}")
+        hint = instead(STORAGE, unknown[0], known)
+        raise ArgumentError(f"storage({redact_url(prefix)!r}): expected settings among {among}, got {got}{hint}")
     for name, value in settings.items():
         _check_value(prefix, name, value)
     if _registry.settings.get(key, _NO_SETTINGS).values != settings:  # connections stay open if nothing changes

@@ -1,0 +1,97 @@
+"""Names of torch, Hugging Face and others: an error says what to use instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+import shardex as sx
+from shardex import other_names
+from shardex.errors import ArgumentError
+
+DATA = [{"x": k, "name": f"n{k}"} for k in range(10)]
+TABLES = {name: table for name, table in vars(other_names).items() if name.isupper() and isinstance(table, Mapping)}
+CODE = re.compile(r"\b(ds|sx)\.(\w+)")
+
+
+def look_up(owner: Any, name: str) -> Any:
+    return getattr(owner, name)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_what_a_hint_names_exists_and_what_it_replaces_does_not(name: str) -> None:
+    ds, replaced = sx.open(DATA), {"DATASET": sx.Dataset, "MODULE": sx, "LOADER_ATTRIBUTES": sx.Loader}
+    for other, hint in TABLES[name].items():
+        assert name not in replaced or not hasattr(replaced[name], other), other
+        for owner, attribute in CODE.findall(hint):
+            assert hasattr(ds if owner == "ds" else sx, attribute), f"{other}: {hint}"
+    if name == "MODULE":
+        assert all(hasattr(sx, hint.partition("(")[0]) for hint in TABLES[name].values())
+
+
+@pytest.mark.parametrize("option", other_names.LOADER)
+def test_arguments_of_loaders(option: str) -> None:
+    unknown: dict[str, Any] = {option: 2}
+    with pytest.raises(
+        ArgumentError,
+        match=rf"expected arguments of Loader .*, got {option}=: {re.escape(other_names.LOADER[option])[:9]}|: use ",
+    ):
+        sx.Loader(DATA, 2, **unknown)
+
+
+def test_an_argument_of_no_library_names_the_nearest() -> None:
+    misspelt: Any = {"batchsize": 2}
+    with pytest.raises(ArgumentError, match=r"got batchsize=: did you mean 'batch_size'\?"):
+        sx.Loader(DATA, **misspelt)
+    with pytest.raises(AttributeError, match=r"Dataset has no attribute 'shufle': did you mean 'shuffle'\?"):
+        look_up(sx.open(DATA), "shufle")
+    with pytest.raises(AttributeError, match=r"has no attribute 'Dataloader': did you mean 'DataLoader|Loader'"):
+        look_up(sx, "Dataloader")
+
+
+@pytest.mark.parametrize("name", other_names.DATASET)
+def test_methods_of_datasets(name: str) -> None:
+    with pytest.raises(
+        AttributeError, match=f"Dataset has no attribute '{name}': use {re.escape(other_names.DATASET[name])}"
+    ):
+        getattr(sx.open(DATA), name)
+
+
+def test_attributes_of_loaders() -> None:
+    loader = sx.Loader(DATA, 2)
+    with pytest.raises(
+        AttributeError, match=r"Loader has no attribute 'sampler': use the state of the loader: state_dict\(\)"
+    ):
+        look_up(loader, "sampler")
+    assert loader.batch_size == 2 and not hasattr(loader, "other")
+
+
+def test_other_places() -> None:
+    ds, given = sx.open(DATA), cast(dict[str, Any], {"num_proc": 4})
+    with pytest.raises(
+        ArgumentError, match=r"arguments of Dataset.map \(schema, batched\), got num_proc=: use sx.write\("
+    ):
+        ds.map(lambda s: s, **given)
+    with pytest.raises(ArgumentError, match=r"arguments of Dataset.filter \(progress\), got num_proc=: use "):
+        ds.filter(lambda s: True, **given)
+    with pytest.raises(ArgumentError, match=r"got range\(0, 5\); choose samples by their positions with ds\[\.\.\.\]"):
+        ds.select(range(5))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"got 'streaming': not needed: samples are read when they are used"):
+        sx.open("somewhere", streaming=True)
+    with pytest.raises(ArgumentError, match="got 'endpoint_url': use endpoint="):
+        sx.storage("s3://bucket", endpoint_url="http://localhost")
+    with pytest.raises(AttributeError, match="module 'shardex' has no attribute 'load_from_disk': use open"):
+        look_up(sx, "load_from_disk")
+
+
+def test_an_error_inside_of_a_property_is_not_hidden() -> None:
+    class Broken(sx.Dataset):
+        @property
+        def fields(self) -> list[str]:
+            raise AttributeError("the reason")
+
+    with pytest.raises(AttributeError, match="the reason"):
+        Broken(sx.open(DATA).rows).fields  # noqa: B018
