@@ -1,4 +1,6 @@
-"""Types of the public API as a type checker sees them: `make check` runs mypy over this file, nothing calls it.
+"""Types of the public API as a type checker sees them: `make check` runs mypy and pyright over this file.
+
+Nothing calls it. Pyright runs where neither torch nor another extra is installed (`extras_types.py` is for those).
 
 `assert_type` fails if an inferred type changes; an unused ``type: ignore`` fails if a wrong call is accepted.
 """
@@ -9,10 +11,7 @@ import dataclasses
 from typing import Any, TypedDict, assert_type
 
 import numpy as np
-import pandas as pd
-import polars as pl
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader
 
 import shardex as sx
 from shardex.loader.loaded_batch import LoadedBatch
@@ -94,8 +93,6 @@ def check_types() -> None:
     assert_type(sx.open("x", Point)[0], Point)
     assert_type(sx.open("x", Row)[0]["x"], int)
     sx.open({"x": np.arange(3)})
-    sx.open(pd.DataFrame())
-    sx.write("x", pl.DataFrame())
     sx.Array(np.float32, (3, None))
 
     assert_type(sx.Loader(ds, 4), sx.Loader[LoadedBatch[Series]])
@@ -109,8 +106,6 @@ def check_types() -> None:
     for collated in sx.Loader(ds, 4, collate=count):
         assert_type(collated, int)
     sx.Loader(ds, 4, shufle=True)  # type: ignore[call-overload]
-    DataLoader(ds, batch_size=4)
-    DataLoader(ds.select("history"), batch_size=4, shuffle=True)
 
     assert_type(mean, sx.Lens[Series, Mean])
     assert_type(mean(ds[0]), Mean)

@@ -78,7 +78,10 @@ U = TypeVar("U")
 ColumnsByName = Mapping[str, Any] | Columns
 
 if TYPE_CHECKING:  # a torch DataLoader takes any dataset with these methods, but type checkers want this base class
-    from torch.utils.data import Dataset as SampleSequence
+    from torch.utils.data import Dataset as TorchDataset
+
+    class SampleSequence(TorchDataset[T_co], Generic[T_co]):
+        """Generic also where torch is not installed, and its class unknown."""
 else:
     SampleSequence = Generic
 
