@@ -28,6 +28,8 @@ from shardex.media import decode_image
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LONG = ("accelerate.md", "ddp.md", "lightning.md", "trainer.md")
+"""Pages about frameworks that take many seconds to import, or with several processes that import torch."""
 ROOMS = {door.parent.name for door in (ROOT / "src" / "shardex").glob("*/__init__.py")}
 FENCE = re.compile(r"^ *```(python|console)\b *(.*)\n((?:.*\n)*?) *```$", re.MULTILINE)
 
@@ -108,7 +110,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=path.name, marks=[pytest.mark.long] * (path.name in LONG)) for path in PAGES]
+)
 def test_blocks_of_page_run(path: Path, module: ModuleType) -> None:
     for block in blocks_of(path.read_text("utf-8")):
         where = f"{path.name}:{block.line}"

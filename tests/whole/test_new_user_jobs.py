@@ -1,4 +1,4 @@
-"""Eleven jobs of a new user: scripts that use only what README and docs say, each run in an empty folder."""
+"""Jobs of a new user: scripts that use only what README and docs say, each run in an empty folder."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tests.servers import KEY, SECRET, bucket, seaweed
 __all__ = ["bucket", "seaweed"]
 
 FOLDER = Path(__file__).parent / "jobs"
-IN_PYTHON = sorted(path.stem for path in FOLDER.glob("[a-z]*.py") if path.stem not in ("conftest", "s3"))
+ALONE = ("conftest", "s3", "fit_accelerate", "fit_lightning", "fit_trainer")
+IN_PYTHON = sorted(path.stem for path in FOLDER.glob("[a-z]*.py") if path.stem not in ALONE)
 
 
 def run(command: list[str], folder: Path, **variables: str) -> None:
-    """Run a command in a folder, with our `python` and `shardex`; warnings in Python are errors."""
+    """Run a command in a folder, with our `python` and `shardex`."""
     paths = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
     environment = {**os.environ, "PATH": paths, "SHARDEX_CACHE": str(folder / ".cache"), **variables}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -43,6 +44,22 @@ def test_job_s3(tmp_path: Path, bucket: str, seaweed: str) -> None:
         AWS_ALLOW_HTTP="1",
         **settings,
     )
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("job", ["fit_accelerate", "fit_trainer"])
+def test_job_in_two_processes(tmp_path: Path, job: str) -> None:
+    pytest.importorskip("accelerate")
+    run(["torchrun", "--standalone", "--nproc_per_node", "2", str(FOLDER / f"{job}.py")], tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_job_with_lightning(tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    run([sys.executable, str(FOLDER / "fit_lightning.py"), "two devices"], tmp_path)
+    run([sys.executable, str(FOLDER / "fit_lightning.py")], tmp_path)
 
 
 def test_job_shell(tmp_path: Path) -> None:
