@@ -107,7 +107,7 @@ def test_labels_for_models_of_huggingface_are_those_that_they_shift(
     options: dict[str, Any] = {"loss_mask": "mask" if masked else False, "pad": 7}
     own, other = (ds.pack(length, strategy, labels=labels, **options) for labels in ("huggingface", True))
     segments = ds.pack(length, strategy, segments=True, pad=7)
-    assert len(own) == len(other) and own.fields == ["input_ids", "labels", "mask", "attention_mask"]
+    assert len(own) == len(other) and own.fields == ["input_ids", "labels", *["mask"] * (not masked), "attention_mask"]
     for sample, shifted, piece in zip(own, other, segments, strict=True):
         assert sample.input_ids.tolist() == shifted.inputs.tolist() == piece.tokens.tolist()
         assert sample.labels[1:].tolist() == shifted.labels[:-1].tolist()

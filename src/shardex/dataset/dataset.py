@@ -760,7 +760,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         models of Hugging Face take the next ones themselves. Labels whose loss mask is 0 are `ignore_index`:
         `loss_mask` is the name of an array, True for ``"loss_mask"``, False for none, and by default the one that
         ``ds.metadata["loss_mask"]`` names. If no metadata says what an array called ``loss_mask`` means, this argument
-        must be given.
+        must be given. With ``"huggingface"`` samples have no loss mask of their own.
 
         >>> import shardex as sx
         >>> ds = sx.open([{"tokens": [1, 2, 3, 4]}, {"tokens": [5, 6, 7, 8, 9]}])

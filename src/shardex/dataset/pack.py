@@ -203,7 +203,7 @@ class PackedRows(StreamRows):
         """The tokens, or inputs and labels; the aux arrays; attention mask; segment ids, positions, ends of pieces."""
         stream, shape = self.stream, (self.options.length,)
         tokens = dict.fromkeys(self._names, Array(self._dtype.name, shape))
-        aux = {name: Array(stream.dtypes[name].name, shape) for name in stream.aux}
+        aux = {name: Array(stream.dtypes[name].name, shape) for name in self.aux(self.options.labels, self._mask)}
         dtypes = {"attention_mask": "int64"}
         made = {n: Array(dtypes.get(n, "int32"), shape if n != "cu_seqlens" else (None,)) for n in self._made}
         return Features({**tokens, **aux, **made})

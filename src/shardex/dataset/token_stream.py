@@ -371,6 +371,10 @@ class StreamRows(ComposedRows):
             raise ArgumentError(f"expected loss_mask= with labels only, got {loss_mask!r}")
         return None
 
+    def aux(self, labels: Labels, mask: str | None) -> list[str]:
+        """Return the other arrays that samples have; models of Hugging Face take no loss mask."""
+        return [name for name in self.stream.aux if labels != HUGGINGFACE or name != mask]
+
     def streams(self, names: Sequence[str], mask: str | None) -> list[str]:
         """Return the arrays of documents that a read of these fields needs."""
         arrays = [name for name in names if name in self.stream.aux]

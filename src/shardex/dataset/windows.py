@@ -137,7 +137,7 @@ class WindowedRows(StreamRows):
     def features(self) -> Features:
         """The tokens, or inputs and labels, and the aux arrays."""
         stream, shape = self.stream, (None if self.options.partial else self.options.length,)
-        aux = {name: Array(stream.dtypes[name].name, shape) for name in stream.aux}
+        aux = {name: Array(stream.dtypes[name].name, shape) for name in self.aux(self.options.labels, self._mask)}
         return Features({**dict.fromkeys(self._names, Array(self._dtype.name, shape)), **aux})
 
     @cached_property
