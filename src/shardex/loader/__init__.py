@@ -13,6 +13,7 @@ storage gets prefetch hints for the plans that follow.
 - `run_identity`: the data and order that a saved state belongs to
 - `plan`: the messages to an executor and back
 - `recipe`: makes a batch: positions, read, transform, ragged fields, collate
+- `single_batch`: makes a batch by itself: transforms, and replaces bad samples
 - `replacements`: bad samples, and the samples that replace them
 - `loaded_batch`: the batch that users get, with mask and origin
 - `casts`: dtypes of fields in batches
