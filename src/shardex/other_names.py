@@ -175,6 +175,14 @@ def instead(names: Mapping[str, str], name: str, known: Iterable[str] = ()) -> s
     return f": {'' if names[name].startswith(_NO_NEED) else 'use '}{names[name]}"
 
 
+def missing_attribute(owner: object, name: str, names: Mapping[str, str]) -> AttributeError:
+    """Return the error for an attribute that an object does not have; raise that of a property which failed."""
+    if hasattr(type(owner), name):
+        object.__getattribute__(owner, name)
+    hint = "" if name.startswith("_") else instead(names, name, dir(owner))
+    return AttributeError(f"{type(owner).__name__} has no attribute {name!r}{hint}")
+
+
 def refuse(what: str, names: Mapping[str, str], given: Mapping[str, object], known: Iterable[str]) -> None:
     """Raise `ArgumentError` if arguments were given that a function does not have.
 

@@ -59,7 +59,7 @@ from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
 from shardex.kernel import Columns, Integers, Masked, digest
 from shardex.order import Order, Pick, Shuffle, Span, chain, positions_of
-from shardex.other_names import DATASET, MAP, instead, refuse
+from shardex.other_names import DATASET, MAP, missing_attribute, refuse
 from shardex.progress import Bar
 from shardex.rows import (
     AbstractRows,
@@ -349,10 +349,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if hasattr(type(self), name):
-                return object.__getattribute__(self, name)  # a property that failed: raises its error
-            hint = "" if name.startswith("_") else instead(DATASET, name, dir(self))
-            raise AttributeError(f"Dataset has no attribute {name!r}{hint}")
+            raise missing_attribute(self, name, DATASET)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self._rows, self._order, self._fields, self._notes)

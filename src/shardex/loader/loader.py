@@ -39,7 +39,7 @@ from shardex.loader.run_state import RunState
 from shardex.loader.staging import Staging
 from shardex.loader.stats import Stats
 from shardex.loader.tensors import distributed_rank, require_torch, warn_of_missing_group
-from shardex.other_names import LOADER, LOADER_ATTRIBUTES, instead, refuse
+from shardex.other_names import LOADER, LOADER_ATTRIBUTES, missing_attribute, refuse
 from shardex.rows import whole_number
 from shardex.schema import check_fields
 from shardex.workers import Executor
@@ -317,8 +317,7 @@ class Loader(Generic[B_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            hint = "" if name.startswith("_") else instead(LOADER_ATTRIBUTES, name)
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
+            raise missing_attribute(self, name, LOADER_ATTRIBUTES)
 
     def __bool__(self) -> bool:
         self._find_rank()
