@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -46,10 +46,15 @@ __all__ = [
     "lengths_in",
     "media_in",
     "normalise",
+    "remember",
     "slice_indices",
     "whole_number",
 ]
 
+K = TypeVar("K")
+V = TypeVar("V")
+_MOST_KEPT = 64
+"""Lists of fields that are kept for single samples: a loop asks for one or two."""
 _INFER_FROM = 16
 """Features are inferred from this many first samples."""
 _CHUNK = 4096
@@ -329,6 +334,8 @@ class JoinedRows(AbstractRows):
         alone = first is not None and all(table is first for table in table_of.values())
         self._only = first if first is not None and alone and list(first.features) == self._names else None
         """The table, if there is only one and it has the same fields."""
+        self._shares: dict[tuple[str, ...] | None, tuple[list[str], list[tuple[Table, list[str]]]]] = {}
+        """The fields of single samples, and those of each table, by what was asked for."""
         if self._only is not None:
             self.sample = self._only.sample  # type: ignore[method-assign]  # one call less for each sample
 
@@ -366,9 +373,13 @@ class JoinedRows(AbstractRows):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Read one row from each table that has some of the fields."""
-        names = check_fields(self._names, fields)
+        key = None if fields is None else tuple(fields)
+        if (share := self._shares.get(key)) is None:
+            names = check_fields(self._names, key)
+            share = remember(self._shares, key, (names, list(self._groups(names))))
+        names, groups = share
         found: dict[str, Any] = {}
-        for table, some in self._groups(names):
+        for table, some in groups:
             found.update(table.sample(row, some))
         return {name: found[name] for name in names if name in found}
 
@@ -397,6 +408,14 @@ class JoinedRows(AbstractRows):
     def _table_with(self, name: str) -> Table:
         """The table that has a field or an extracted column."""
         return self._table_of[name]
+
+
+def remember(made: dict[K, V], key: K, value: V) -> V:
+    """Keep a value that is asked for again and again by its key; the last few of them."""
+    if len(made) >= _MOST_KEPT:
+        made.clear()
+    made[key] = value
+    return value
 
 
 def lengths_in(table: Table, name: str) -> Integers:

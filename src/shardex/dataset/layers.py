@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shardex.errors import RowError, SchemaError
 from shardex.kernel import Columns, Integers
-from shardex.rows import AbstractRows, Keyed
+from shardex.rows import AbstractRows, Keyed, remember
 from shardex.samples import ClassFitter, DictSample, feature_in_class, record_of, schema_conflicts
 from shardex.schema import (
     Feature,
@@ -223,6 +223,8 @@ class RenamedRows(Layer):
         self.below = below
         self._names = dict(names)
         self._old = {new: old for old, new in names.items()}
+        self._lists: dict[tuple[str, ...] | None, list[str]] = {}
+        """The old names of the fields of single samples, by their new ones."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RenamedRows, (self.below, self._names)
@@ -281,8 +283,11 @@ class RenamedRows(Layer):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Read one sample below and rename its fields."""
-        found = self.below.sample(row, self._old_names(fields))
-        return {self._names[old]: value for old, value in found.items()}
+        key = None if fields is None else tuple(fields)
+        if (old_names := self._lists.get(key)) is None:
+            old_names = remember(self._lists, key, self._old_names(key))
+        names = self._names
+        return {names[old]: value for old, value in self.below.sample(row, old_names).items()}
 
     def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start fetching the fields below."""
