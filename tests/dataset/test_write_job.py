@@ -20,6 +20,8 @@ import pytest
 from PIL import Image
 
 import shardex as sx
+from shardex.dataset.write_job import Began, write_in_parts
+from shardex.dataset.write_steps import Steps
 from shardex.errors import (
     AlreadyExistsError,
     ArgumentError,
@@ -29,6 +31,7 @@ from shardex.errors import (
     SchemaError,
     ShardexError,
 )
+from shardex.formats import format_named
 from shardex.jobs import JobFolder
 from tests.waiting import becomes_true
 
@@ -65,6 +68,10 @@ def numbers(count: int = 500) -> sx.Dataset:
 
 def double(sample: Any) -> dict[str, Any]:
     return {"n": 2 * sample.n, "x": sample.x + 1, "s": sample.s}
+
+
+def minus(sample: Any) -> dict[str, Any]:
+    return {"n": -sample.n, "x": sample.x + 1, "s": sample.s}
 
 
 def for_format(format: str) -> Any:
@@ -734,6 +741,81 @@ def test_another_run_ends_as_the_fields_are_noted(tmp_path: Path, mode: str, mon
         sx.write(target, source, transform=double, mode=mode)
     assert os.listdir(tmp_path) == ["out"]
     assert len(sx.open(target)) == (23 if mode == "append" else 20)
+
+
+_EARLIER = threading.local()
+"""What the function of `repeated` runs before it is called for the first time; no part of its fingerprint."""
+
+
+def repeated(convert: Any, sample: Any) -> Any:
+    if (run := vars(_EARLIER).pop("run", None)) is not None:
+        run()
+    return convert(sample)
+
+
+@pytest.mark.parametrize("format", [one for one in FORMATS if format_named(one).part_format is None])
+def test_append_publishes_once_if_another_run_ends_while_it_begins(tmp_path: Path, format: str) -> None:
+    """The other run removes the folder of the job before this one has looked for it; later runs add samples again."""
+    source, target = numbers(20), tmp_path / "out"
+    options: Any = {"shard_size": 60} if format in ("tokens", "npy") else {"shard_rows": 7}
+    function = partial(repeated, for_format(format))
+    sx.write(target, numbers(3), format=format, transform=for_format(format))
+
+    def append() -> None:
+        sx.write(target, source, format=format, mode="append", transform=function, **options)
+
+    def append_others_then_run() -> None:
+        sx.write(target, numbers(5), format=format, mode="append", transform=for_format(format))
+        append()
+
+    vars(_EARLIER)["run"] = append_others_then_run
+    with pytest.raises(AlreadyExistsError, match="another run of the same job"):
+        append()
+    assert os.listdir(tmp_path) == ["out"]
+    stored = len(sx.open(target, format=format))
+    append()
+    assert len(sx.open(target, format=format)) - stored == stored * 20 // 28
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("format", ["arrow", "jsonl", "tar"])
+def test_append_publishes_once_if_another_run_ends_after_it_has_looked(tmp_path: Path, format: str) -> None:
+    """The folder of the job is there when a run begins, and gone when the run looks for it."""
+    target, module = tmp_path / "out", format_named(format)
+    vars(_EARLIER).pop("fixed", None)
+    sx.write(target, numbers(3), format=format, transform=double)
+    options: Any = {"format": format, "mode": "append", "transform": fails_once, "shard_rows": 5}
+    with pytest.raises(ZeroDivisionError):
+        sx.write(target, numbers(20), **options)
+    vars(_EARLIER)["fixed"] = True
+    began = Began.of(str(target), module)
+    sx.write(target, numbers(20), **options)
+    late = partial(write_in_parts, str(target), numbers(20), None, Steps(fails_once, None, False, 256, "raise"))
+    arguments: Any = {"workers": None, "executor": None, "progress": None, "options": {"shard_rows": 5}}
+    with pytest.raises(AlreadyExistsError, match="another run of the same job"):
+        late(format=format, mode="append", began=began, **arguments)
+    assert os.listdir(tmp_path) == ["out"]
+    assert len(sx.open(target, format=format, schema=numbers().features)) == 23
+
+
+def fails_once(sample: Any) -> dict[str, Any]:
+    return double(sample) if sample.n < 15 or "fixed" in vars(_EARLIER) else {"n": 1 // 0}
+
+
+@pytest.mark.parametrize("format", ["arrow", "jsonl"])
+def test_append_is_published_if_others_append_meanwhile(tmp_path: Path, format: str) -> None:
+    """Other samples of the same number, written by another job, are no publication of this one."""
+    target = tmp_path / "out"
+    sx.write(target, numbers(3), format=format, transform=double)
+
+    def append(**options: Any) -> None:
+        sx.write(target, numbers(20), format=format, mode="append", transform=partial(repeated, double), **options)
+
+    vars(_EARLIER)["run"] = lambda: sx.write(target, numbers(20), format=format, mode="append", transform=minus)
+    append()
+    assert sorted(one.n for one in sx.open(target, format=format, schema=numbers().features)) == sorted(
+        [*(2 * k for k in range(3)), *(-k for k in range(20)), *(2 * k for k in range(20))]
+    )
 
 
 def test_executor_of_the_user(tmp_path: Path) -> None:

@@ -27,8 +27,10 @@ import numpy as np
 from tqdm import tqdm
 
 import shardex as sx
+from shardex.dataset.write_job import Began
 from shardex.errors import CommitConflict, ShardexError, VersionExpired
 from shardex.files import Scan, sample_index
+from shardex.formats import Format
 from shardex.formats.jsonl_lines import LineScanner
 from shardex.sources import Source
 from shardex.store import clean, compact, restore
@@ -208,11 +210,19 @@ def write_in_parts(
 
 
 def run_in_parts(folder: str, say: Callable[[str], None], *arguments: Any) -> None:
-    """Write in parts with more arguments, those of `write_in_parts` by name."""
+    """Write in parts with more arguments, those of `write_in_parts` by name; say when an append has begun."""
     format, mode, more = arguments
     if "storage" in more:
         os.environ["SHARDEX_CACHE"] = more.pop("cache")
         sx.storage(*more.pop("storage"), **more.pop("settings"))
+    look = Began.of
+
+    def look_and_say(path: str, format: Format) -> Began | None:
+        found = look(path, format)
+        say(f"looked {time.time_ns()}")
+        return found
+
+    Began.of = look_and_say  # type: ignore[assignment, method-assign]
     write_in_parts(format, mode, folder, **more)
 
 

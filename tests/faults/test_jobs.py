@@ -302,6 +302,29 @@ def test_runs_at_the_same_time(jobs: Jobs, room: Path, number: int) -> None:
         assert os.listdir(target.parent) == ["d"]
 
 
+@pytest.mark.parametrize("format", ["arrow", "jsonl", "tar"])
+def test_pairs_of_appends(jobs: Jobs, room: Path, format: str) -> None:
+    """Of two runs both publish only if the second one began when the first one had removed its folder."""
+    target = Target(room, format, "append", count=4)
+    for number in range(200 if FULL else 10):
+        old = set(target.begin(room).rglob("*"))
+        with ExitStack() as stack:
+            arguments = ("run_in_parts", target.folder, format, "append", {"count": 4})
+            runs = [stack.enter_context(jobs.start(*arguments)) for _ in range(2)]
+            for one in runs:
+                one.go()
+                time.sleep(random.Random(number).uniform(0, 0.06))
+            lines = [one.hear_all() for one in runs]
+        assert {words[-1].split()[0] for words in lines} <= {"done", "AlreadyExistsError"}, lines
+        added = len(sx.open(target.folder, format=format, schema=SCHEMA if format in ("jsonl", "tar") else None)) - 7
+        if added != 8:
+            target.check(lines)
+        else:
+            looked = max(int(words[0].removeprefix("looked ")) for words in lines)
+            removed = [path.stat().st_ctime_ns for path in set(target.folder.rglob("*-*")) - old]  # links in the job
+            assert looked > min(removed), lines
+
+
 # -- an object store --------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import CommitConflict, ConditionalPutError, ForkSafetyError, ShardexError
+from shardex.errors import AlreadyExistsError, CommitConflict, ConditionalPutError, ForkSafetyError, ShardexError
 from shardex.sources import open_source
 from tests.servers import KEY, SECRET
 
@@ -36,6 +37,28 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def ds(bucket: str) -> sx.Dataset:
     return sx.write(f"{bucket}/d", samples(), SCHEMA, key="id", shard_rows=64, progress=False)
+
+
+_EARLIER = threading.local()
+"""What `run_earlier` runs before it is called for the first time; no part of its fingerprint."""
+
+
+def run_earlier(sample: Any) -> Any:
+    if (run := vars(_EARLIER).pop("run", None)) is not None:
+        run()
+    return sample
+
+
+def test_append_publishes_once_if_another_run_ends_while_it_begins(ds: sx.Dataset, bucket: str) -> None:
+    def append() -> None:
+        sx.write(f"{bucket}/d", new, mode="append", transform=run_earlier, progress=False)
+
+    new = samples(205)[200:]
+    vars(_EARLIER)["run"] = append
+    with pytest.raises(AlreadyExistsError, match="another run of the same job has written it meanwhile"):
+        append()
+    assert same(list(sx.open(f"{bucket}/d")), samples(205))
+    assert {path.partition("/")[0] for path in open_source(bucket).paths()} == {"d"}
 
 
 def same(found: Any, wanted: Any) -> bool:

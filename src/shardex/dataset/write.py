@@ -14,7 +14,7 @@ from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.typed_views import put_views
-from shardex.dataset.write_job import part_rows, warn_of_left_out, write_in_parts
+from shardex.dataset.write_job import Began, part_rows, warn_of_left_out, write_in_parts
 from shardex.dataset.write_steps import Steps
 from shardex.dataset.writer import create, samples_of
 from shardex.errors import ArgumentError
@@ -67,9 +67,10 @@ def write(
     >>> write(folder + "/b", ds, transform=lambda sample: {"double": 2 * sample.x}, workers=1)[1]
     DictSample(double=4)
     """
-    steps = Steps(transform, filter, batched, batch_size, on_error)
+    module, steps = format_named(format), Steps(transform, filter, batched, batch_size, on_error)
     steps.check()
-    check_options(format_named(format).create, format, options, _parameters())
+    check_options(module.create, format, options, _parameters())
+    began = Began.of(os.fspath(path), module) if mode == "append" else None
     source = samples_of(samples)
     if transform is None and through is None and mode != "append":
         options = {**_stored_metadata(source, format), **options}
@@ -92,6 +93,7 @@ def write(
             executor=executor,
             progress=progress,
             options=options,
+            began=began,
         )
         warn_of_left_out(os.fspath(path), result.left_out, len(whole))
         return result

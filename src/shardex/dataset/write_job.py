@@ -29,7 +29,17 @@ from shardex.dataset.writer import Writer
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError
 from shardex.files import MODES
 from shardex.formats import Format, check_options, format_named
-from shardex.jobs import FinishedPart, JobFolder, LeftOut, Part, continue_parts, cut_rows, record_path, rows_per_part
+from shardex.jobs import (
+    FinishedPart,
+    JobFolder,
+    LeftOut,
+    Part,
+    continue_parts,
+    cut_rows,
+    job_names,
+    record_path,
+    rows_per_part,
+)
 from shardex.kernel import Columns
 from shardex.order import Order
 from shardex.progress import Bar
@@ -45,8 +55,26 @@ _MEASURED = 16
 """Samples from which the size of all is estimated."""
 _FEW = 3
 _SAMPLE = re.compile(r" - at sample (\d+)(, )?")
+_FIRST = "first.json"
+_LOOK = "look whether the dataset has the samples, and run it again if they are missing"
 _WHOLE = "done/whole.json"
 """Record of the part that has the samples of all."""
+
+
+@dataclass(frozen=True)
+class Began:
+    """What there is when a call begins that adds samples; it shows what other runs of the same job do meanwhile."""
+
+    state: Any
+    """That of the target (`Join.state`)."""
+    jobs: frozenset[str]
+    """Names of the folders of jobs with this target."""
+
+    @classmethod
+    def of(cls, path: str, module: Format) -> Began | None:
+        """Look at a target; None for one that cannot be written in parts."""
+        return None if path.startswith("memory://") else cls(module.join.state(path), job_names(path))
+
 
 # -- the job ----------------------------------------------------------------------------------------------------
 
@@ -165,6 +193,7 @@ def write_in_parts(
     executor: ExecutorLike,
     progress: bool | None,
     options: Mapping[str, Any],
+    began: Began | None = None,
 ) -> Dataset[Any]:
     """Write a dataset in parts, or continue; return the result, which lists the samples that were left out."""
     steps.check()
@@ -189,6 +218,8 @@ def write_in_parts(
     if is_published(folder, path, module):
         finished = folder.finished()
     else:
+        if began is not None and folder.name in began.jobs and not folder.exists():
+            raise folder.outdated(f"another run of the same job has ended since this one began: {_LOOK}")
         if folder.commit is None:  # else the target may have files of a run that was killed
             module.join.check(path, mode)
         known = module.existing_schema(target, mode) if _appends(target, module, mode) else None
@@ -197,7 +228,7 @@ def write_in_parts(
         _check_fields(folder, Features.of(schema))
         parts = list(cut_rows(len(source), rows))
         with folder.opened(), _kept_after_errors(folder, inputs, module, target, mode, len(parts)) as finished:
-            first = _first_name(folder, module, path, mode)
+            first = _first_name(folder, module, path, mode, began)
             part_format, part_options = (module.part_format, {}) if module.part_format else (format, options)
             part_options = dict(module.join.part_options(path, mode, part_options))
             part_options.pop("generate_keys", None)  # a sample without a key is an error
@@ -209,7 +240,7 @@ def write_in_parts(
                 job, parts, finished, workers=workers, executor=executor, desc="write", progress=progress
             ):
                 pass
-            publish_parts(folder, finished, path, schema, format, mode, options, progress)
+            publish_parts(folder, finished, path, schema, format, mode, options, progress, began)
     result = open_dataset(path, format=format)  # this may make an index: if it is killed, the job is not over yet
     result.left_out = [one for number in sorted(finished) for one in finished[number].left_out]
     if mode == "create":
@@ -243,11 +274,19 @@ def _check_fields(folder: JobFolder, features: Features) -> None:
         )
 
 
-def _first_name(folder: JobFolder, module: Format, path: str, mode: str) -> int:
-    """Return the number of the first sample, for a format that names samples."""
+def _first_name(folder: JobFolder, module: Format, path: str, mode: str, began: Began | None) -> int:
+    """Return the number of the first sample, for a format that names samples.
+
+    Samples that were added since the run began may be those of another run of the job, under names that are not known.
+    """
     if module.name_field is None or mode != "append" or not exists(place_of(path), module):
         return 0
-    return folder.agreed("first.json", len(open_dataset(path, format=module.name)))
+    number = len(open_dataset(path, format=module.name))
+    if began is None or began.state == module.join.state(path):
+        return folder.agreed(_FIRST, number)
+    if (noted := folder.noted(_FIRST, int)) is None:
+        raise folder.outdated(f"samples were added since this run began, maybe by another run of the same job: {_LOOK}")
+    return noted
 
 
 def _usable(folder: JobFolder, steps: Steps) -> dict[int, FinishedPart]:
@@ -312,6 +351,7 @@ def publish_parts(
     mode: str,
     options: Mapping[str, Any],
     progress: bool | None = None,
+    began: Began | None = None,
 ) -> None:
     """Publish all parts of a job as one dataset, once."""
     module = format_named(format)
@@ -322,7 +362,7 @@ def publish_parts(
             _write_again(folder, _published_parts(folder, finished), schema, format, options, progress)
         parts = _published_parts(folder, finished)
         _check_append(path, schema, format, mode, options)  # another writer may have created it since
-        module.join(folder, parts, path, Features.of(schema), mode=mode, **options)
+        module.join(folder, parts, path, Features.of(schema), mode=mode, began=began and began.state, **options)
 
 
 def _published_parts(folder: JobFolder, finished: Mapping[int, FinishedPart]) -> list[FinishedPart]:
@@ -364,7 +404,7 @@ def _kept_after_errors(
         yield finished
     except BaseException as error:
         late = mode == "create" and isinstance(error, FileExistsError | FileNotFoundError) and exists(target, module)
-        if late or (isinstance(error, Exception) and folder.was_removed(error, finished)):
+        if late or folder.is_outdated or (isinstance(error, Exception) and folder.was_removed(error, finished)):
             folder.discard_all()  # what workers have written to it after another run has removed it
             if not isinstance(error, AlreadyExistsError):
                 raise folder.published_meanwhile() from error

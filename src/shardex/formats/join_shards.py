@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from shardex.errors import SchemaError
-from shardex.files import CLAIM, Stage, check_target, put_claimed, visible_paths
+from shardex.files import CLAIM, Stage, check_target, natural_order, put_claimed, visible_paths
 from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.schema import Features
 from shardex.sources import place_of
 
 STAGE = "joined"
 """Name of the temporary folder inside the job folder."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The shards that a local folder has at one moment."""
+
+    folder: str
+    inode: int
+    """That of the folder; 0 if there is none."""
+    shards: frozenset[str]
+
+    @classmethod
+    def of(cls, folder: str, extension: str) -> Listing:
+        """List a folder; shards that another writer is adding do not count."""
+        try:
+            inode, names = os.stat(folder).st_ino, visible_paths(place_of(folder))
+        except OSError:
+            return cls(folder, 0, frozenset())
+        return cls(folder, inode, frozenset(name for name in names if name.lower().endswith(extension)))
+
+    def added(self, later: Listing) -> Listing:
+        """Return the shards that a later listing has and this one has not; all of them if the folder was replaced."""
+        return replace(later, shards=later.shards - self.shards) if self.inode == later.inode else later
 
 
 @dataclass(frozen=True)
@@ -41,11 +66,14 @@ class JoinShards:
         features: Features,
         *,
         mode: str,
+        began: Listing | None = None,
         prefix: str | None = None,
         **options: Any,
     ) -> None:
         """Publish the parts at `path`; of the options of the writer only `prefix` matters here."""
         prefix = prefix or self.prefix
+        if began is not None and _has_copies(folder, parts, prefix, began.added(Listing.of(path, self.extension))):
+            raise folder.published_meanwhile()
         self._check_heads(folder, parts)
         commit = folder.begin_commit()
         if place_of(path).is_remote:
@@ -58,6 +86,10 @@ class JoinShards:
         folder.copy_out({inner: name for inner, name in names.items() if name not in existing}, temporary)
         stage.publish()
 
+    def state(self, path: str) -> Listing | None:
+        """Return the shards of a local folder; None at a URL, where nothing is added to shards."""
+        return None if (place := place_of(path)).is_remote else Listing.of(place.url, self.extension)
+
     def was_joined(self, folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
         """Return True if the parts of a job were published: the target has links to the files of the parts."""
         place, commit = place_of(path), folder.commit
@@ -65,8 +97,9 @@ class JoinShards:
             return False
         if place.is_remote:
             return commit.copied and bool(paths := place.paths()) and CLAIM not in paths
-        inodes = {os.stat(folder.path(f"{part.folder}/{file}")).st_ino for part in parts[:1] for file in part.files}
-        return any(os.stat(os.path.join(place.url, file)).st_ino in inodes for file in visible_paths(place))
+        ours = [folder.path(f"{part.folder}/{file}") for part in parts[:1] for file in part.files]
+        inodes = set(map(_inode, ours)) - {None}
+        return any(_inode(os.path.join(place.url, file)) in inodes for file in visible_paths(place))
 
     def part_options(self, path: str, mode: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the options of the user."""
@@ -102,6 +135,32 @@ def _final_names(parts: Sequence[FinishedPart], prefix: str, first: int) -> dict
                 names[inner] = file
         first += count
     return names
+
+
+def _has_copies(folder: JobFolder, parts: Sequence[FinishedPart], prefix: str, listing: Listing) -> bool:
+    """Return True if a listing has all shards of the parts, which have the same bytes in all runs of a job."""
+    numbered = re.compile(rf"{re.escape(prefix)}-\d+\..+")
+    ours = [folder.path(f"{part.folder}/{file}") for part in parts for file in part.files if numbered.fullmatch(file)]
+    added = [
+        os.path.join(listing.folder, name) for name in natural_order(list(listing.shards)) if numbered.fullmatch(name)
+    ]
+    return bool(ours) and any(
+        all(map(_are_equal, ours, added[first : first + len(ours)])) for first in range(len(added) - len(ours) + 1)
+    )
+
+
+def _inode(path: str) -> int | None:
+    """Return the inode of a file; None if another run has removed it meanwhile."""
+    with suppress(FileNotFoundError):
+        return os.stat(path).st_ino
+    return None
+
+
+def _are_equal(one: str, other: str) -> bool:
+    try:
+        return filecmp.cmp(one, other, shallow=False)
+    except OSError:  # one of them was removed meanwhile
+        return False
 
 
 def _copy_to_url(

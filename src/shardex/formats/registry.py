@@ -84,9 +84,16 @@ class Join(Protocol):
         features: Features,
         *,
         mode: str,
+        began: Any = None,
         **options: Any,
     ) -> None:
-        """Publish the parts at `path`, in one step."""
+        """Publish the parts at `path`, in one step.
+
+        `began` is the `state` when the run began: raises an error if another run of the job has published since then.
+        """
+
+    def state(self, path: str) -> Any:
+        """Return what is at `path` now, with which publications after this moment are recognised."""
 
     def was_joined(self, folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
         """Return True if an earlier run of the job has published the parts."""

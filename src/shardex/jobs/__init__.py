@@ -10,7 +10,7 @@ killed is continued by the next run of the same job.
 - `job_folder`: the finished parts of a job, next to its target, until they are published
 """
 
-from shardex.jobs.job_folder import Commit, FinishedPart, JobFolder, LeftOut, discard_outdated, record_path
+from shardex.jobs.job_folder import Commit, FinishedPart, JobFolder, LeftOut, discard_outdated, job_names, record_path
 from shardex.jobs.parts import Part, cut_rows, rows_per_part
 from shardex.jobs.runner import continue_parts, run_parts
 
@@ -23,6 +23,7 @@ __all__ = [
     "continue_parts",
     "cut_rows",
     "discard_outdated",
+    "job_names",
     "record_path",
     "rows_per_part",
     "run_parts",

@@ -74,7 +74,8 @@ class Commit(msgspec.Struct, frozen=True):
     """The publication of a job: the same for all runs of the job."""
 
     number: str
-    """A random number: that of the manifest, in the native format; that of the claim, at a URL."""
+    """The fingerprint of the job and a random number: that of the manifest, in the native format; that of the claim, at
+    a URL."""
     version: int = 0
     """The latest version of a native target when the first run began to publish."""
     copied: bool = False
@@ -97,12 +98,15 @@ class JobFolder:
 
     alone = False
     """True while no other run of the job can publish, or be in the middle of it."""
+    is_outdated = False
+    """True if the parts cannot be published any more."""
 
     def __init__(self, target: str, fingerprint: str) -> None:
         if target.startswith("memory://"):
             raise ArgumentError(f"expected a folder or a bucket, which other processes can see, got {target!r}")
         self._parent, self._target_name = parent_of(place_of(target).url)  # without a password
         self._stem = _stem(self._target_name)
+        self.fingerprint = fingerprint
         self.name = f"{self._stem}{fingerprint}.job"
         self.url = child_of(self._parent, self.name)
         self._host = os.uname().nodename
@@ -187,7 +191,7 @@ class JobFolder:
 
     def kept(self, path: str) -> FinishedPart | None:
         """Return the part that is recorded at a path; None if there is none."""
-        return self._read(path, FinishedPart)
+        return self.noted(path, FinishedPart)
 
     def discard(self, folder: str) -> None:
         """Remove the files of a part that is not finished."""
@@ -216,10 +220,11 @@ class JobFolder:
         """Note a value for all runs of the job; return the one that counts, which is that of the first run."""
         if self.place.put_if_absent(path, msgspec.json.encode(value)):
             return value
-        found = self._read(path, type(value))
+        found = self.noted(path, type(value))
         return value if found is None else found
 
-    def _read(self, path: str, type: type[Record]) -> Record | None:
+    def noted(self, path: str, type: type[Record]) -> Record | None:
+        """Return what is noted at a path of the folder; None if there is nothing."""
         try:
             data = bytes(place_of(self.url).load(path))  # a new place: one that has read a remote file expects no other
             return msgspec.json.decode(data, type=type)
@@ -262,15 +267,18 @@ class JobFolder:
             raise self.published_meanwhile()
 
     def published_meanwhile(self) -> AlreadyExistsError:
-        """Return the error of a run whose folder is gone."""
-        problem = "another run of the same job has written it meanwhile, and has removed the finished parts"
+        """Return the error of a run that is too late: another one has published the parts."""
+        return self.outdated("another run of the same job has written it meanwhile, and has removed the finished parts")
+
+    def outdated(self, problem: str) -> AlreadyExistsError:
+        """Return the error of a run whose parts cannot be published any more."""
+        self.is_outdated = True
         return AlreadyExistsError(errno.EEXIST, problem, redact_url(child_of(self._parent, self._target_name)))
 
     def was_removed(self, error: BaseException, parts: Mapping[int, FinishedPart]) -> bool:
-        """Return True if another run has removed the folder with the records of these parts, or of all if none is."""
-        if parts:
-            return not self._has(parts)
-        return isinstance(error, FileNotFoundError) and self.url in str(error)
+        """Return True if another run has removed the folder with these parts, or is removing it."""
+        missing = isinstance(error, FileNotFoundError) and self.url in str(error)
+        return missing or (bool(parts) and not self._has(parts))
 
     def _has(self, parts: Mapping[int, FinishedPart]) -> bool:
         """Return True if the folder has these parts and their records; another run may have made others since."""
@@ -284,11 +292,11 @@ class JobFolder:
     @property
     def commit(self) -> Commit | None:
         """What identifies the publication, if a run has begun to publish the parts."""
-        return self._read(_COMMIT, Commit)
+        return self.noted(_COMMIT, Commit)
 
     def begin_commit(self, version: int = 0) -> Commit:
         """Note that the parts are about to be published, after this version of the target; return what counts."""
-        return self.agreed(_COMMIT, Commit(secrets.token_hex(8), version))
+        return self.agreed(_COMMIT, Commit(self.fingerprint + secrets.token_hex(8), version))
 
     def note(self, commit: Commit) -> None:
         """Change what is noted about the publication."""
@@ -297,7 +305,7 @@ class JobFolder:
     @property
     def linked(self) -> list[str]:
         """Files of the target that a run has linked or is about to link, and that nothing names yet."""
-        return self._read(_LINKED, list[str]) or []
+        return self.noted(_LINKED, list[str]) or []
 
     @linked.setter
     def linked(self, paths: Iterable[str]) -> None:
@@ -363,6 +371,10 @@ class JobFolder:
         for name in self._names() - {self.name}:
             self._discard(name)
 
+    def exists(self) -> bool:
+        """Return True if a run of the job has created the folder, and none has removed it."""
+        return bool(self._paths("fields.json")) if self.place.is_remote else os.path.isdir(self.url)
+
     def _names(self) -> set[str]:
         """Return the names of the folders of all jobs with the same target, also of those that are being removed."""
         pattern = re.compile(rf"({re.escape(self._stem)}[0-9a-f]+\.job({re.escape(_REMOVED)})?)(/.*)?")
@@ -372,7 +384,7 @@ class JobFolder:
     @property
     def base(self) -> int | None:
         """The version of the target that the job began with; None if it does not depend on one."""
-        return self._read(_BASE, int)
+        return self.noted(_BASE, int)
 
     @base.setter
     def base(self, version: int) -> None:
@@ -391,6 +403,13 @@ class JobFolder:
 
 
 _REMOVED = ".removed"
+
+
+def job_names(target: str) -> frozenset[str]:
+    """Return the names of the folders of all jobs of a target, as `JobFolder.name` has them."""
+    if not is_url(target) and not os.path.isdir(parent_of(place_of(target).url)[0]):
+        return frozenset()
+    return frozenset(name.removesuffix(_REMOVED) for name in JobFolder(target, "0")._names())
 
 
 def discard_outdated(target: str, version: int) -> list[str]:

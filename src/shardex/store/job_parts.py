@@ -7,12 +7,13 @@ and `compact` add the files of parts to a dataset by linking them; `computed_fie
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
 from shardex.arrow import arrow_schema
-from shardex.errors import CommitConflict, VersionExpired
+from shardex.errors import CommitConflict, NotFoundError, VersionExpired
 from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.schema import Features
 from shardex.sources import Place, place_of
@@ -89,6 +90,15 @@ def _manifests(folder: JobFolder, parts: Sequence[FinishedPart]) -> Iterator[tup
         some = parts[begin : begin + _MANIFESTS]
         found = folder.place.for_each(lambda part: read_manifest(place_of(folder.path(part.folder)), 1), some)
         yield from zip(some, found, strict=True)
+
+
+def was_published(place: Place, fingerprint: str, versions: Iterable[int]) -> bool:
+    """Return True if one of these versions that is still there is that of the job with this fingerprint."""
+    for version in versions:
+        with suppress(NotFoundError):
+            if read_manifest(place, version).commit.startswith(fingerprint):
+                return True
+    return False
 
 
 def is_published(place: Place, commit: Commit) -> bool:

@@ -27,7 +27,7 @@ from shardex.store.commit import Changes, apply, counted, publish_next, with_run
 from shardex.store.data_files import FragmentWriter
 from shardex.store.fragment_list import FragmentList
 from shardex.store.fragments import Fragment
-from shardex.store.job_parts import is_published, link_parts
+from shardex.store.job_parts import is_published, link_parts, was_published
 from shardex.store.key_lookup import check_key, refuse_duplicates
 from shardex.store.manifest import Manifest, read_manifest
 from shardex.store.version_numbers import at_latest, latest_version
@@ -50,6 +50,8 @@ class ArrowWriter(AllOrNothing):
     """True if the samples are those of a damaged dataset, which may have some keys twice."""
     commit: Commit | None = None
     """The publication of a job, which several runs may try to make at the same time."""
+    refuse: Callable[[int], None] = staticmethod(lambda version: None)
+    """Raises an error if another run of the job has published by this version."""
 
     def __init__(
         self,
@@ -169,12 +171,10 @@ class ArrowWriter(AllOrNothing):
 
     def _next(self, changes: Changes, version: int) -> Manifest:
         """Return the manifest to publish after a version."""
+        self.refuse(version)
         if version != self.version:
             if self._mode == "create":
                 raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", self.path)
-            if self.commit is not None and is_published(self._place, self.commit):
-                problem = "another run of the same job has written the samples meanwhile"
-                raise AlreadyExistsError(errno.EEXIST, problem, self.path)
             self._base = self._base_manifest(version, self._base.key, self._base.generate_keys)
         made = apply(self._place, self._base, self._base, changes)
         if not self.recovers:
@@ -214,16 +214,21 @@ class JoinParts:
         features: Features,
         *,
         mode: str,
+        began: int | None = None,
         **options: Any,
     ) -> None:
         """Publish the parts at `path`; a new local dataset is made in the folder of the job and then renamed."""
         if mode != "create" or place_of(path).is_remote or os.path.exists(path):
-            return _add_parts(folder, parts, ArrowWriter(path, features, mode=mode, **options))
+            return _add_parts(folder, parts, ArrowWriter(path, features, mode=mode, **options), began=began)
         temporary = folder.path(STAGE)
         shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
         stage = Stage(path, mode, folder=temporary)
         _add_parts(folder, parts, ArrowWriter(temporary, features, mode=mode, **options), temporary)
         stage.publish()
+
+    def state(self, path: str) -> int:
+        """Return the number of the latest version."""
+        return latest_version(place_of(path))
 
     def was_joined(self, folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
         """Return True if the parts were published: a version since then has the number of that publication."""
@@ -243,11 +248,28 @@ class JoinParts:
 
 
 def _add_parts(
-    folder: JobFolder, parts: Sequence[FinishedPart], writer: ArrowWriter, temporary: str | None = None
+    folder: JobFolder,
+    parts: Sequence[FinishedPart],
+    writer: ArrowWriter,
+    temporary: str | None = None,
+    began: int | None = None,
 ) -> None:
-    """Link or copy the data files of all parts under new names, and publish a manifest with all fragments."""
+    """Link or copy the data files of all parts under new names, and publish a manifest with all fragments.
+
+    Raises an error if another run of the job has published after the version `began`.
+    """
     with writer:
-        writer.commit = folder.begin_commit(writer.version)
+        writer.commit = commit = folder.begin_commit(first := writer.version)
+        checked = first if began is None else began
+
+        def refuse(version: int) -> None:
+            nonlocal checked
+            place, after = place_of(path), range(checked + 1, version + 1)
+            if (version != first and is_published(place, commit)) or was_published(place, folder.fingerprint, after):
+                raise folder.published_meanwhile()
+            checked = version
+
+        path, writer.refuse = writer.path, refuse
         for fragments in link_parts(folder, parts, writer.path, temporary):
             writer.add_files(fragments)
 
