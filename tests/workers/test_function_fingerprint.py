@@ -365,6 +365,26 @@ class TestDifferent:
         assert len(set(map(function_fingerprint, values))) == len(values)
         assert not any(map(unknown_objects, values))
 
+    def test_of_tensors_and_arrays_that_share_bytes(self) -> None:
+        torch = pytest.importorskip("torch")
+        tensor = torch.arange(4).reshape(2, 2)
+        number = torch.tensor([1 + 2j])
+        tagged = [np.arange(3).view(Tagged), np.arange(3).view(Tagged), np.arange(3)]
+        vars(tagged[1])["tag"] = 4
+        values = [tensor, tensor.T, number, number.conj(), number.conj().imag, *tagged, np.int64(1), np.array(1)]
+        assert len(set(map(function_fingerprint, values))) == len(values)
+        assert not any(map(unknown_objects, values))
+        assert function_fingerprint(tensor.T) == function_fingerprint(tensor.T.contiguous())
+
+    def test_of_mapped_arrays(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", np.arange(3))
+        mapped = [np.load(tmp_path / "a.npy", mmap_mode="r") for _ in range(2)]
+        assert len(set(map(function_fingerprint, mapped))) == 1 and not unknown_objects(mapped)
+
+    def test_lists_that_are_one_object_are_those_that_are_equal(self) -> None:
+        one = [1]
+        assert function_fingerprint([one, one]) == function_fingerprint([[1], [1]])
+
     def test_of_types_of_arrow(self) -> None:
         items = [pa.field("item", pa.int8(), nullable=nullable) for nullable in (False, True)]
         types = [pa.list_(item, 2) for item in items] + [pa.list_(item) for item in items]
@@ -430,6 +450,10 @@ class TestObjectsWithoutContent:
             return outer
 
         assert function_fingerprint(made(1)) == function_fingerprint(made(1)) != function_fingerprint(made(2))
+
+
+class Tagged(np.ndarray[Any, Any]):
+    tag: int = 3
 
 
 def constant(value: Any) -> Callable[[Any], Any]:

@@ -197,8 +197,8 @@ class JoinRows(JoinedRows):
 
     @property
     def fingerprint(self) -> str:
-        """Made from those of all parts."""
-        return digest("join", [part.fingerprint for part in self.parts])
+        """Made from those of all parts and the names of their fields."""
+        return digest("join", [(part.fingerprint, sorted(part.fields)) for part in self.parts])
 
     def shards(self, rows: Integers) -> list[str]:
         """The files of the first part."""

@@ -288,7 +288,9 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
 
     @property
     def fingerprint(self) -> str:
-        """A short text that changes with the data and the order, not with the chosen fields; equal in every process.
+        """A short text that changes with the data, its names and the order, not with the chosen fields.
+
+        It is equal in every process. Of a function of `map` only the name counts.
 
         >>> import shardex as sx
         >>> ds = sx.open([{"x": 1, "y": 2}, {"x": 3, "y": 4}])

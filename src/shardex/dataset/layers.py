@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.errors import RowError, SchemaError
-from shardex.kernel import Columns, Integers
+from shardex.kernel import Columns, Integers, digest
 from shardex.rows import AbstractRows, Keyed, remember
 from shardex.samples import ClassFitter, DictSample, feature_in_class, record_of, schema_conflicts
 from shardex.schema import (
@@ -178,8 +178,14 @@ class TypedRows(Layer):
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the rows below: the samples are the same."""
-        return self.below.fingerprint
+        """That of the rows below; made from it and what the class changes, if fields have other types or values."""
+        changed = {name: one.to_json() for name, one in self._features.items() if not self._is_same(name)}
+        added = {name: record_of(self._type).default(name) for name in changed if name not in self._stored}
+        return digest("typed", self.below.fingerprint, changed, added) if changed else self.below.fingerprint
+
+    def _is_same(self, name: str) -> bool:
+        """Return True if a field has the values of the rows below."""
+        return name in self._stored and self.below.features[name] == self._features[name]
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read the columns below, check them and convert them to the types of the class."""
@@ -200,8 +206,7 @@ class TypedRows(Layer):
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Return the columns of the rows below if their features are those of the class; otherwise read all samples."""
-        same_below = all(name in self._stored and self.below.features[name] == self.features[name] for name in names)
-        return self.below.sql_columns(names) if same_below else super().sql_columns(names)
+        return self.below.sql_columns(names) if all(map(self._is_same, names)) else super().sql_columns(names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value, from the rows below if they have the field."""
@@ -209,8 +214,7 @@ class TypedRows(Layer):
 
     def lengths(self, name: str) -> Integers:
         """Return the lengths of arrays, from the rows below if their feature is that of the class."""
-        same_below = name in self._stored and self.below.features[name] == self.features[name]
-        return self.below.lengths(name) if same_below else super().lengths(name)
+        return self.below.lengths(name) if self._is_same(name) else super().lengths(name)
 
 
 # -- other names ----------------------------------------------------------------------------------------------
@@ -251,8 +255,9 @@ class RenamedRows(Layer):
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the rows below: the samples are the same."""
-        return self.below.fingerprint
+        """Made from that of the rows below and the new names: a function above finds other values under a name."""
+        changed = {old: new for old, new in sorted(self._names.items()) if old != new}
+        return digest("rename", self.below.fingerprint, changed) if changed else self.below.fingerprint
 
     @property
     def media_fields(self) -> Sequence[str]:

@@ -4,10 +4,12 @@ It decides whether parts of an earlier run can be reused, so an unknown object m
 returns: a part may be made again, but is never reused wrongly. These count:
 
 - functions of the user: bytecode, constants (docstrings too), defaults, closure, attributes, and the globals that the
-  code names, with the functions and classes behind them; not their names, files, line numbers, comments, annotations
+  code names (``__version__`` too, not those that say where the module is, such as ``__file__``), with the functions and
+  classes behind them; not their names, files, line numbers, comments, annotations
 - classes of the user: bases and everything in the class; modules of the user: the attributes that the code names
 - installed functions and classes: module, name and version of the package
-- data: all of its content. Objects: class, and the state that they would be pickled with
+- data: all of its content. Objects: class, and the state that they would be pickled with. Not how arrays and tensors
+  lie in memory, and not whether two equal values are one object, which a function that changes its data could tell
 - open files: name and mode, of a file that is only read also size and time; locks, threads, sockets: the type
 
 What code reads by a computed name (``getattr``, ``globals()``, ``eval``), from files or from the environment is not
@@ -51,6 +53,14 @@ _NOT_OF_A_CLASS = {
     *(f"__pydantic_{name}__" for name in ("core_schema", "validator", "serializer", "parent_namespace")),
 }
 """Attributes of classes that say where they are defined, that hold caches, or that follow from the others."""
+_PLACE_OF_MODULE = {
+    *("__name__", "__file__", "__cached__", "__path__", "__package__", "__spec__", "__loader__", "__builtins__")
+}
+"""Globals of a module that say where it is, or that all modules share."""
+_TEXT_OF_MODULE = {"__doc__", "__annotations__", "__annotate__", "__conditional_annotations__", "__warningregistry__"}
+"""Globals of a module that only count if code names them."""
+_OF_A_MEMMAP = {"_mmap", "filename", "mode", "offset"}
+"""Attributes of `numpy.memmap`, whose content is that of the array."""
 _MISSING = object()
 _repr = Repr()
 _repr.maxother = _repr.maxstring = 100
@@ -113,6 +123,7 @@ class _Walk:
         elif isinstance(value, type):
             self._feed_named(value)
         elif isinstance(value, np.generic):
+            self._write("scalar")
             self._feed_array(np.asarray(value))
         elif isinstance(value, weakref.ref):
             self._write("reference")
@@ -224,6 +235,9 @@ class _Walk:
         try:
             if _is_tensor(value):
                 return self._feed_tensor(value)
+            if isinstance(value, np.ndarray) and type(value).__reduce__ is np.ndarray.__reduce__:
+                self._feed_array(np.asarray(value))
+                return self._feed_attributes({n: one for n, one in vars(value).items() if n not in _OF_A_MEMMAP})
             if type(value).__module__ == "pydantic._internal._decorators" and hasattr(value, "cls_ref"):
                 names = set(value.__dataclass_fields__) - {"cls_ref"}  # it contains the address of the class
                 return self._feed_attributes({name: getattr(value, name) for name in names})
@@ -262,7 +276,9 @@ class _Walk:
     def _feed_tensor(self, value: Any) -> None:
         torch = sys.modules["torch"]
         self.feed((str(value.dtype), tuple(value.shape), str(value.device), value.requires_grad))
-        self._write("tensor", value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        flat = plain.as_strided((plain.numel(),), (1,))  # `reshape` keeps the stride of a single element
+        self._write("tensor", flat.view(torch.uint8).numpy())
         self._feed_attributes(vars(value))
 
     def _feed_method(self, value: MethodType) -> None:
@@ -301,7 +317,7 @@ class _Walk:
         if isinstance(value, FunctionType):
             self._define_function(value)
         elif isinstance(value, ModuleType):
-            content = {name: one for name, one in vars(value).items() if not _is_special(name)}
+            content = {n: one for n, one in vars(value).items() if n not in _PLACE_OF_MODULE | _TEXT_OF_MODULE}
             self._feed_attributes(content)
         else:
             self._write("class", value.__name__.encode())
@@ -331,7 +347,7 @@ class _Walk:
 
     def _feed_global(self, use: Use, names: Mapping[str, Any]) -> None:
         value = names.get(use.name, _MISSING)
-        if value is not _MISSING and not _is_special(use.name):
+        if value is not _MISSING and use.name not in _PLACE_OF_MODULE:
             self._feed_path(use, value)
 
     def _feed_path(self, use: Use, value: Any) -> None:
@@ -358,8 +374,8 @@ class _Walk:
             module = importlib.import_module(name)
         except Exception as error:
             return self._write("missing", type(error).__name__.encode())
-        if not use.path:
-            return self.feed(module)
+        if not use.path:  # `import a.b` makes the name a
+            return self.feed([sys.modules[name[:end]] for end in (*_dots(name), len(name))])
         for one in use.path:
             self.feed(getattr(module, one, None))
 
@@ -368,8 +384,8 @@ def _first(pair: tuple[str, Any]) -> str:
     return pair[0]
 
 
-def _is_special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
+def _dots(name: str) -> list[int]:
+    return [at for at, letter in enumerate(name) if letter == "."]
 
 
 def _is_found(value: Any, name: str) -> bool:
