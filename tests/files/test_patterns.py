@@ -101,3 +101,30 @@ def test_expand_braces_of_any_text_terminates(pattern: str) -> None:
 def test_invalid_wildcard_raises() -> None:
     with pytest.raises(ArgumentError, match="expected a pattern such as"):
         matching(["a"], "[z-a]")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        ("s-{0..99999999999}.tar", "100,000,000,000"),
+        ("{0..9999}{0..9999}", "100,000,000"),
+        ("{0..9999}" * 40, "100,000,000"),
+        ("{a,{0..9999999}}", "10,000,000"),
+        ("{0..99999999999999999999999}", "1,000,000,000,000,000,000"),
+        ("{0.." + "9" * 5000 + "}", "1,000,000,000,000,000,000"),
+        ("{0..2.." + "1" * 5000 + "}", "1,000,000,000,000,000,000"),
+        ("x" * 5000 + "{0..999999}", "1,000,000"),
+        ("{a," * 3000 + "b" + "}" * 3000, "braces in braces"),
+    ],
+    ids=range(9),
+)
+def test_patterns_of_too_many_names_are_refused(pattern: str, count: str) -> None:
+    with pytest.raises(ArgumentError, match=f"at most 1,000,000 names, got .*{count}") as caught:
+        expand_braces(pattern)
+    assert pattern[:100] in str(caught.value)
+
+
+def test_a_million_names_and_many_commas() -> None:
+    assert len(expand_braces("{000000..999999}")) == 1_000_000
+    assert len(expand_braces("{" + "a," * 100_000 + "{b,c}}")) == 100_002
+    assert expand_braces("{0..9..99999999}") == ["0"]

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import sqlite3
 import tarfile
 import tempfile
@@ -37,6 +38,8 @@ from shardex.errors import (
 from shardex.files import find
 from shardex.formats import format_named, open_rows
 from shardex.formats.columns_tar import ColumnsRows, create, recognise
+from shardex.formats.columns_tar_lookup import ColumnsLookup
+from shardex.formats.columns_tar_table import interruptible, steps_of
 from shardex.kernel import Masked
 from shardex.rows import AbstractRows, Rows
 from shardex.schema import Array, Features, Json, Optional, Text
@@ -556,3 +559,49 @@ def test_nothing_is_visible_before_close(tmp_path: Path) -> None:
     with pytest.raises(ClosedError, match="expected an open writer"):
         out.append({"x": [1, 2]})
     assert os.listdir(tmp_path) == []
+
+
+ENDLESS = "WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n) SELECT"
+COMPUTED = [
+    f"ALTER TABLE samples RENAME TO old; CREATE VIEW samples AS {ENDLESS} 'a' || k AS id, '{{}}' AS meta_json FROM n",
+    f"ALTER TABLE fields RENAME TO old; CREATE VIEW fields AS {ENDLESS} 'f' || k AS name, 'x' AS base_dir FROM n",
+    "ALTER TABLE samples ADD COLUMN big AS (zeroblob(900000000)) VIRTUAL",
+    "CREATE TRIGGER t AFTER INSERT ON samples BEGIN DELETE FROM samples; END",
+    "DROP TABLE fields; CREATE VIRTUAL TABLE fields USING fts5(name, base_dir)",
+]
+
+
+@pytest.mark.parametrize("statements", COMPUTED, ids=range(len(COMPUTED)))
+def test_tables_that_are_computed_are_refused(tmp_path: Path, statements: str) -> None:
+    sx.write(tmp_path, [{"x": np.arange(3)}], format="columns_tar", mode="append")
+    with closing(sqlite3.connect(tmp_path / "index.sqlite")) as table:
+        table.executescript(statements)
+    for read in (lambda: list(sx.open(tmp_path)), lambda: [ColumnsLookup(str(tmp_path))]):
+        with pytest.raises(FormatError, match=r"index.sqlite: expected tables of stored rows, got the"):
+            read()
+
+
+def test_table_of_more_rows_than_the_file_can_hold(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(b"1" * 100)
+    steps = steps_of(path := str(tmp_path / "t"))
+    with (
+        closing(sqlite3.connect(":memory:")) as table,
+        pytest.raises(FormatError, match="expected a table of 100 bytes, got more rows"),
+        interruptible(table, path, steps),
+    ):
+        table.execute(f"{ENDLESS} COUNT(*) FROM n").fetchall()
+
+
+def test_queries_are_interrupted(tmp_path: Path) -> None:
+    """Ctrl-C ends a query that SQLite runs."""
+    sx.write(tmp_path, [{"x": np.arange(3)}], format="columns_tar", mode="append")
+    with closing(ColumnsLookup(str(tmp_path))) as lookup:
+        waiting = threading.Lock()
+        waiting.acquire()
+        lookup.table.create_function("tell", 0, waiting.release)  # not in Python, which would see the signal itself
+        thread = threading.Thread(target=lambda: waiting.acquire() and os.kill(os.getpid(), signal.SIGINT))
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            lookup.execute(f"{ENDLESS} COUNT(*) FROM (SELECT tell() UNION ALL SELECT k FROM n)")
+        thread.join()
+        assert lookup.execute("SELECT COUNT(*) FROM samples") == [(1,)]

@@ -25,6 +25,11 @@ _SPLIT = re.compile(rf"(?:^|[-_. \d])({'|'.join(_SPLITS)})(?=$|[-_. \d])", re.IG
 _NUMBERS = re.compile(r"(\d+)")
 _NUMBER_RANGE = re.compile(r"(\d+)\.\.(\d+)(?:\.\.(\d+))?")
 _LETTER_RANGE = re.compile(r"([a-z](?=\.\.[a-z])|[A-Z](?=\.\.[A-Z]))\.\.([a-zA-Z])(?:\.\.(\d+))?")
+_MOST_NAMES = 1_000_000
+"""Names that a brace pattern may expand to."""
+_MOST_LETTERS = 1 << 30
+"""Letters of all these names, about."""
+_MOST_DIGITS = 18
 _WILD = re.compile(r"[*?\[]")
 _PIECES = re.compile(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])")
 _REGEX = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -51,11 +56,33 @@ def expand_braces(pattern: str) -> list[str]:
     >>> expand_braces("s-{008..010}.tar"), expand_braces("{a,b{1,2}}.x"), expand_braces("{0..8..4}{a..b}")
     (['s-008.tar', 's-009.tar', 's-010.tar'], ['a.x', 'b1.x', 'b2.x'], ['0a', '0b', '4a', '4b', '8a', '8b'])
     """
+    try:
+        return _expanded(pattern)
+    except (_TooMany, RecursionError) as error:
+        count = f"at least {error.args[0]:,}" if isinstance(error, _TooMany) else "braces in braces without end"
+        raise ArgumentError(
+            f"expected a pattern of at most {_MOST_NAMES:,} names, got {count} - at {pattern:.200}"
+        ) from None
+
+
+class _TooMany(Exception):
+    """A pattern of more names than fit; holds how many there are at least."""
+
+
+def _expanded(pattern: str) -> list[str]:
     for begin, end in _braces(pattern):
         if choices := _choices(pattern[begin + 1 : end]):
-            tails = expand_braces(pattern[end + 1 :])
+            tails = _expanded(pattern[end + 1 :])
+            length = sum(map(len, choices)) / len(choices) + sum(map(len, tails)) / len(tails)
+            _check_count(len(choices) * len(tails), begin + length)
             return [pattern[:begin] + choice + tail for choice in choices for tail in tails]
     return [pattern]
+
+
+def _check_count(count: int, length: float) -> None:
+    """Raise an error for more names than fit, which have this length on average."""
+    if count > _MOST_NAMES or count * length > _MOST_LETTERS:
+        raise _TooMany(count)
 
 
 def _braces(pattern: str) -> Iterator[tuple[int, int]]:
@@ -74,13 +101,19 @@ def _braces(pattern: str) -> Iterator[tuple[int, int]]:
 def _choices(inner: str) -> list[str]:
     """Return the alternatives in a pair of braces; none if it is neither a range nor a list."""
     if numbers := _NUMBER_RANGE.fullmatch(inner):
+        if max(len(number or "") for number in numbers.groups()) > _MOST_DIGITS:
+            raise _TooMany(10**_MOST_DIGITS)
         padded = any(len(number) > 1 and number.startswith("0") for number in numbers.groups()[:2])
         width = max(map(len, numbers.groups()[:2])) if padded else 0
-        return [f"{n:0{width}d}" for n in _range(int(numbers[1]), int(numbers[2]), numbers[3])]
+        found = _range(int(numbers[1]), int(numbers[2]), numbers[3])
+        _check_count(-(-(abs(found.stop - found.start)) // abs(found.step)), width)  # `len` fails for large ones
+        return [f"{n:0{width}d}" for n in found]
     if letters := _LETTER_RANGE.fullmatch(inner):
         return [chr(n) for n in _range(ord(letters[1]), ord(letters[2]), letters[3])]
     parts = _split(inner)
-    return [done for part in parts for done in expand_braces(part)] if len(parts) > 1 else []
+    found = [done for part in parts for done in _expanded(part)] if len(parts) > 1 else []
+    _check_count(len(found), 1)
+    return found
 
 
 def _range(first: int, last: int, step: str | None) -> range:
@@ -91,7 +124,10 @@ def _range(first: int, last: int, step: str | None) -> range:
 
 def _split(inner: str) -> list[str]:
     """Split at the commas outside of inner braces."""
-    cuts = [m.start() for m in re.finditer(",", inner) if not any(a < m.start() < b for a, b in _braces(inner))]
+    cuts, at = list[int](), 0
+    for begin, end in [*_braces(inner), (len(inner), len(inner))]:
+        cuts += [comma.start() for comma in re.compile(",").finditer(inner, at, begin)]
+        at = end
     return [inner[a + 1 : b] for a, b in pairwise([-1, *cuts, len(inner)])]
 
 

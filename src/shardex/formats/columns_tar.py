@@ -23,7 +23,16 @@ from numpy.typing import NDArray
 from shardex.errors import FormatError, SchemaError, StaleIndexError
 from shardex.files import Files, Index, Scan, natural_order
 from shardex.formats import tar_fields
-from shardex.formats.columns_tar_table import TABLE, field_folders, quoted, read_only, tar_path
+from shardex.formats.columns_tar_table import (
+    TABLE,
+    field_folders,
+    interruptible,
+    quoted,
+    read_only,
+    refuse_computed,
+    steps_of,
+    tar_path,
+)
 from shardex.formats.columns_tar_writer import OWNED, ColumnsWriter
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.record_rows import RecordRows
@@ -51,8 +60,8 @@ def recognise(files: Files) -> int:
     if files.source.is_remote and any(path.endswith("_shards/shard_0000.tar") for path in files.paths):
         return 2  # by its names: SQLite may not be able to read it remotely, which `open` reports
     try:
-        with _connect(files.source) as table:
-            found = table.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        with _connect(files.source, check=False) as table:
+            found = table.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
     except FormatError:
         return 0
     return 2 * ({"samples", "fields"} <= {name for (name,) in found})
@@ -107,7 +116,7 @@ def create(path: str, features: Features, *, mode: str, samples_per_shard: int =
 
 
 @contextmanager
-def _connect(source: Source) -> Iterator[sqlite3.Connection]:
+def _connect(source: Source, *, check: bool = True) -> Iterator[sqlite3.Connection]:
     """Open a read-only connection; errors of SQLite are raised as FormatError."""
     with source.local_file(TABLE) as path:
         if path is None:
@@ -116,7 +125,12 @@ def _connect(source: Source) -> Iterator[sqlite3.Connection]:
                 "folder (cache=), or copy it here first"
             )
         try:
-            with closing(sqlite3.connect(read_only(path), uri=True)) as connection:
+            with (
+                closing(sqlite3.connect(read_only(path), uri=True)) as connection,
+                interruptible(connection, path, steps_of(path)),
+            ):
+                if check:
+                    refuse_computed(connection, path)
                 yield connection
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise FormatError(f"{path}: expected a table of samples, SQLite reports: {error}") from error

@@ -21,6 +21,7 @@ from shardex.formats.columns_tar_table import (
     connect,
     field_folders,
     guard_forks,
+    interruptible,
     local_tar,
     quoted,
     table_errors,
@@ -137,7 +138,9 @@ class ColumnsLookup:
         """Return the rows that a query gives."""
         with self.lock:
             self.check_open()
-            return self._connection().execute(query, parameters).fetchall()
+            table = self._connection()
+            with interruptible(table, os.path.join(self.root, TABLE)):
+                return table.execute(query, parameters).fetchall()
 
     def before_fork(self) -> None:
         """Close the connection, because SQLite must not be forked with one, unless the caller has got it as `table`."""

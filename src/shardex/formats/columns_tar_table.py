@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import sqlite3
@@ -31,6 +32,15 @@ CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER);
 """
 _LETTER = "A-Za-z_\x80-\ud7ff\ue000-\U0010ffff"
 _FIELD_NAME = re.compile(f"[{_LETTER}][{_LETTER}0-9$]*")
+_STEPS = 100_000
+"""Steps of SQLite between two looks at Ctrl-C; some milliseconds."""
+_COMPUTED = """
+SELECT type, name FROM sqlite_master
+WHERE tbl_name COLLATE NOCASE IN ('samples', 'fields', 'counters')
+    AND NOT (type = 'table' AND sql LIKE 'CREATE TABLE %' OR type = 'index')
+UNION ALL SELECT 'column', name FROM pragma_table_xinfo('samples') WHERE hidden
+UNION ALL SELECT 'column', name FROM pragma_table_xinfo('fields') WHERE hidden
+"""
 _TIMEOUT = 30.0
 """Seconds to wait for another writer of the same table."""
 
@@ -49,6 +59,39 @@ def table_errors(root: str) -> Iterator[None]:
     except (sqlite3.Error, UnicodeDecodeError) as error:
         path = os.path.join(root, TABLE)
         raise TableError(f"{path}: expected a table of samples that can be used, SQLite reports: {error}") from error
+
+
+@contextmanager
+def interruptible(table: sqlite3.Connection, path: str, most_steps: float = math.inf) -> Iterator[None]:
+    """End queries on Ctrl-C, and raise an error after so many steps: SQLite follows a forged file in circles."""
+    left = most_steps
+
+    def count() -> bool:
+        nonlocal left
+        left -= _STEPS
+        return left < 0
+
+    table.set_progress_handler(count, _STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if str(error) != "interrupted":
+            raise
+        if left >= 0:
+            raise KeyboardInterrupt from None
+        size = os.path.getsize(path)
+        raise FormatError(f"{path}: expected a table of {size} bytes, got more rows than it can hold") from None
+    finally:
+        table.set_progress_handler(None, 0)
+
+
+def refuse_computed(table: sqlite3.Connection, path: str) -> None:
+    """Raise an error for tables whose rows are computed when they are read, which may never end."""
+    if found := table.execute(_COMPUTED).fetchone():
+        raise FormatError(
+            f"{path}: expected tables of stored rows, got the {found[0]} {found[1]!r}, which is computed; remove it "
+            "with sqlite3 if you need the other ones"
+        )
 
 
 class SyncingConnection(sqlite3.Connection):
@@ -170,7 +213,7 @@ def connect(root: str, *, create: bool = False) -> SyncingConnection:
     if not create and not os.path.isfile(path):
         raise NotFoundError(errno.ENOENT, "expected a folder with this table, unable to open database file", path)
     with table_errors(root):
-        return sqlite3.connect(
+        table = sqlite3.connect(
             _uri(root, path, create),
             uri=True,
             timeout=_TIMEOUT,
@@ -178,6 +221,18 @@ def connect(root: str, *, create: bool = False) -> SyncingConnection:
             check_same_thread=False,
             factory=SyncingConnection,
         )
+        try:
+            with interruptible(table, path, steps_of(path)):
+                refuse_computed(table, path)
+        except BaseException:
+            table.close()
+            raise
+        return table
+
+
+def steps_of(path: str) -> int:
+    """Return how many steps the queries that read a whole table may have."""
+    return 10 * os.path.getsize(path) + 1_000_000
 
 
 def _uri(root: str, path: str, create: bool) -> str:
