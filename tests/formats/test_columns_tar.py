@@ -599,7 +599,12 @@ def test_queries_are_interrupted(tmp_path: Path) -> None:
         waiting = threading.Lock()
         waiting.acquire()
         lookup.table.create_function("tell", 0, waiting.release)  # not in Python, which would see the signal itself
-        thread = threading.Thread(target=lambda: waiting.acquire() and os.kill(os.getpid(), signal.SIGINT))
+
+        def interrupt() -> None:
+            waiting.acquire()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
             lookup.execute(f"{ENDLESS} COUNT(*) FROM (SELECT tell() UNION ALL SELECT k FROM n)")

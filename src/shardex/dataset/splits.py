@@ -42,7 +42,7 @@ from shardex.formats import (
     saved_splits,
     split_folders,
 )
-from shardex.sources import LocalSource, is_url, plain_name
+from shardex.sources import LocalSource, check_text, is_url, plain_name
 
 DEFAULT = "train"
 """The split of paths without a split word."""
@@ -207,7 +207,7 @@ class SplitFinder:
 
     def _units_of(self, pattern: str) -> Iterator[Unit]:
         """Yield a folder, or the files of a pattern; a brace pattern may expand to several of both."""
-        parts = [pattern] if is_url(pattern) or os.path.exists(pattern) else expand_braces(pattern)
+        parts = [pattern] if is_url(check_text(pattern)) or os.path.exists(pattern) else expand_braces(pattern)
         for one in parts:
             if folders := _folders_of(one):
                 yield from folders

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 
-from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, ShardexError
+from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, PathError, ShardexError
 from shardex.files.append_records import visible_matches, visible_paths
 from shardex.files.compressed_files import present_content
 from shardex.files.folder_listing import FolderListing, load_listing
@@ -253,10 +253,14 @@ def _find_url(url: str, open_remote: OpenRemote) -> Files:
     if url.endswith("/") or not name:
         return _remote_folder(url, open_remote)
     source = open_remote(root)
+    is_pattern = _is_wild(name, url) or "{" in name
     try:
+        if is_pattern and not url.startswith("http") and "?" not in url:
+            with suppress(NotFoundError, AccessDeniedError):  # a folder may have this name, as it may on a disk
+                return _remote_folder(url, open_remote)
         return Files(source, tuple(_remote_matches(source, name)), url)
-    except (NotFoundError, AccessDeniedError) as missing:  # without permission to list, a store says "forbidden"
-        if not _is_wild(name, url) and expand_braces(name) == [name]:
+    except (NotFoundError, AccessDeniedError, PathError) as missing:  # without permission to list, "forbidden"
+        if not is_pattern or (not _is_wild(name, url) and expand_braces(name) == [name]):
             with suppress(ShardexError):  # a store that cannot list files has no folders
                 return _remote_folder(url, open_remote)
         raise missing

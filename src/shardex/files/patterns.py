@@ -105,9 +105,9 @@ def _choices(inner: str) -> list[str]:
             raise _TooMany(10**_MOST_DIGITS)
         padded = any(len(number) > 1 and number.startswith("0") for number in numbers.groups()[:2])
         width = max(map(len, numbers.groups()[:2])) if padded else 0
-        found = _range(int(numbers[1]), int(numbers[2]), numbers[3])
-        _check_count(-(-(abs(found.stop - found.start)) // abs(found.step)), width)  # `len` fails for large ones
-        return [f"{n:0{width}d}" for n in found]
+        chosen = _range(int(numbers[1]), int(numbers[2]), numbers[3])
+        _check_count(-(-(abs(chosen.stop - chosen.start)) // abs(chosen.step)), width)  # `len` fails for large ones
+        return [f"{n:0{width}d}" for n in chosen]
     if letters := _LETTER_RANGE.fullmatch(inner):
         return [chr(n) for n in _range(ord(letters[1]), ord(letters[2]), letters[3])]
     parts = _split(inner)

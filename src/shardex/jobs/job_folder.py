@@ -32,11 +32,22 @@ from shardex.errors import (
     ArgumentError,
     FormatError,
     NotFoundError,
+    PathError,
     ShardexError,
     WorkerError,
     storage_errors,
 )
-from shardex.sources import LocalSource, Place, child_of, is_url, make_folder, parent_of, place_of, redact_url
+from shardex.sources import (
+    LocalSource,
+    Place,
+    check_path,
+    child_of,
+    is_url,
+    make_folder,
+    parent_of,
+    place_of,
+    redact_url,
+)
 from shardex.workers import unknown_objects
 
 _RECORD = re.compile(r"done/(\d+)\.json")
@@ -105,6 +116,7 @@ class JobFolder:
         if target.startswith("memory://"):
             raise ArgumentError(f"expected a folder or a bucket, which other processes can see, got {target!r}")
         self._parent, self._target_name = parent_of(place_of(target).url)  # without a password
+        check_path(self._target_name if is_url(target) else f".{self._target_name}")  # files are copied beside it
         self._stem = _stem(self._target_name)
         self.fingerprint = fingerprint
         self.name = f"{self._stem}{fingerprint}.job"
@@ -407,9 +419,10 @@ _REMOVED = ".removed"
 
 def job_names(target: str) -> frozenset[str]:
     """Return the names of the folders of all jobs of a target, as `JobFolder.name` has them."""
-    if not is_url(target) and not os.path.isdir(parent_of(place_of(target).url)[0]):
-        return frozenset()
-    return frozenset(name.removesuffix(_REMOVED) for name in JobFolder(target, "0")._names())
+    names: set[str] = set()
+    with suppress(PathError, FileNotFoundError):  # a target beside which no folder can be, or is
+        names = JobFolder(target, "0")._names()
+    return frozenset(name.removesuffix(_REMOVED) for name in names)
 
 
 def discard_outdated(target: str, version: int) -> list[str]:

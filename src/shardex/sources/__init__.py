@@ -52,7 +52,7 @@ from shardex.sources.file_lock import LockedFile, locked_file
 from shardex.sources.io_threads import fetches_started
 from shardex.sources.local import LocalSource, is_in_memory, link_or_rename, make_folder, open_regular, sync_folder
 from shardex.sources.page_cache import parse_size
-from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, check_path
+from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, check_path, check_text
 from shardex.sources.url import absolute_path, child_of, is_url, open_source, parent_of, place_of
 from shardex.sources.zip_members import RangeFile, member_names
 
@@ -75,6 +75,7 @@ __all__ = [
     "absolute_path",
     "block_checksums",
     "check_path",
+    "check_text",
     "child_of",
     "download_file",
     "export_credentials",

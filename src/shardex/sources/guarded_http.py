@@ -274,7 +274,10 @@ class GuardedClient:
 
     def _redirect_target(self, url: str, location: str) -> str:
         """Return the target of a redirect; raise an error if it must not be followed."""
-        to = urljoin(url, location)
+        try:
+            to = urljoin(url, location)
+        except ValueError:
+            raise AddressError(f"{redact_url(url)!r}: expected a redirect to a URL, got {location!r:.200}") from None
         scheme, _, _ = _split(to)
         if scheme != self._bucket.scheme:
             expected = f"expected a redirect to {self._bucket.scheme}://"

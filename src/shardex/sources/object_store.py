@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import numpy as np
 
 from shardex.errors import (
     AccessDeniedError,
+    AddressError,
     ConditionalPutError,
     NotFoundError,
     RemoteError,
@@ -45,6 +47,21 @@ from shardex.sources.temporary_draft import TemporaryDraft
 
 T = TypeVar("T")
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _split(url: str) -> SplitResult:
+    """Split a URL; in the name of an object ``#`` has no meaning, and no letter is dropped."""
+    try:
+        parts = urlsplit(url, allow_fragments=url.startswith("http"))
+    except ValueError as error:
+        raise AddressError(f"expected a well-formed URL, got {redact_url(url)!r}: {error}") from None
+    if _CONTROL.search(url):
+        raise AddressError(f"expected a URL without control characters, got {redact_url(url)!r}")
+    if not url.startswith("http") and (refused := {"?", "\\"}.intersection(url)):
+        raise AddressError(f"expected a name in a bucket without {' and '.join(sorted(refused))}, got {url!r}")
+    return parts
+
 
 class ObjectSource(Place):
     """A folder in a bucket or on a web server.
@@ -60,7 +77,7 @@ class ObjectSource(Place):
     def __init__(self, url: str, *, trusted: bool = True) -> None:
         self.url = strip_credentials(url) if trusted else check_untrusted(url)
         self._trusted = trusted
-        parts = urlsplit(self.url)
+        parts = _split(self.url)
         self._is_web = parts.scheme in ("http", "https")
         self._bucket = Bucket(parts.scheme, parts.netloc, parts.query)
         self._root = (unquote(parts.path) if self._is_web else parts.path).strip("/")

@@ -253,6 +253,21 @@ def default_cache_folder() -> str:
     return os.environ.get("SHARDEX_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "shardex")
 
 
+def check_text(text: str) -> str:
+    """Return a path or URL without characters that no file system and no request can hold; else raise `PathError`.
+
+    >>> check_text("data/a b")
+    'data/a b'
+    """
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise PathError(f"expected a path or URL of characters that UTF-8 has, got {text!r:.200}") from None
+    if "\0" in text:
+        raise PathError(f"expected a path or URL without null characters, got {text!r:.200}")
+    return text
+
+
 def check_path(path: str) -> str:
     """Return the path if it is normalised and stays inside its root; else raise `PathError`.
 

@@ -14,7 +14,7 @@ from shardex.sources.credentials import redact_url
 from shardex.sources.local import LocalSource
 from shardex.sources.memory import MemorySource
 from shardex.sources.object_store import ObjectSource
-from shardex.sources.protocols import Place
+from shardex.sources.protocols import Place, check_text
 
 _memory: dict[str, MemorySource] = {}
 
@@ -30,6 +30,7 @@ def is_url(text: str) -> bool:
 
 def absolute_path(text: str) -> str:
     """Return a local path or ``file://`` URL as an absolute path; refuse commands and other URLs."""
+    check_text(text)
     if text.startswith("pipe:"):
         raise UnsafeError(f"expected a path, got {text!r}: shardex never runs commands")
     if "://" in text and not text.startswith("file://"):
@@ -92,7 +93,7 @@ def open_source(url: str, *, trusted: bool = True) -> Place:
     Traceback (most recent call last):
     shardex.errors.AddressError: expected an address that begins with memory://, s3://, ..., got 'gopher://x/'
     """
-    scheme, found, rest = url.partition("://")
+    scheme, found, rest = check_text(url).partition("://")
     scheme = scheme.lower()
     if not found or scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
