@@ -238,6 +238,20 @@ def test_head_into_a_closed_pipe(folder: Path, tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("sample 0\n", "")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", ["--help", "--version", "info d", "info d --json", "head d", "head --help"])
+def test_output_that_cannot_be_written(tmp_path: Path, arguments: str) -> None:
+    sx.write(tmp_path / "d", [{"x": 1}], progress=False)
+    command = f"'{sys.executable}' -m shardex {arguments}"
+    full, closed, ended = (
+        subprocess.run(["bash", "-c", f"{command} {to}"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        for to in ("> /dev/full", ">&-", "> >(exec true); exit 1")
+    )
+    assert (full.returncode, full.stderr) == (1, "shardex: cannot write the output: No space left on device\n")
+    assert (closed.returncode, closed.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
 # -- show -------------------------------------------------------------------------------------------------------
 
 

@@ -360,7 +360,11 @@ def test_samples_beyond_uint32_widen_the_lengths(tmp_path: Path, monkeypatch: py
     [
         b"", b"{", b"[]", b'{"version": 1}', b'{"version": 3, "dtype": "uint16", "window": 1, "field": "t"}',
         b'{"version": 1, "dtype": "str", "window": 1, "field": "t"}',
-        b'{"version": 1, "dtype": "u2", "window": -1, "field": "t"}',
+        *(b'{"version": 1, "dtype": "u2", "window": %s, "field": "t"}' % window for window in (
+            b"-1", b"0", b"1.5", b'"8"', b"true", b"[8]", b"NaN", b"1152921504606846976", b"1" * 40)),
+        b'{"version": 1, "dtype": "(100000,100000)u2", "window": 1, "field": "t"}',
+        b'{"version": 1, "dtype": "u2", "window": 1, "field": ""}',
+        b'{"version": 2, "dtype": "u2", "window": 1, "field": "t", "arrays": {"t": "uint8"}}',
         b'{"version": 1, "dtype": "u2", "window": null, "field": "t", "lengths": "float"}', b"\xff",
     ],
 )  # fmt: skip

@@ -32,7 +32,9 @@ def test_members(method: int) -> None:
         content(archive, "c")
 
 
-@pytest.mark.parametrize("name", ["../a.txt", "b/../../a.txt", "/a.txt", "b\\a.txt", "c:a.txt"])
+@pytest.mark.parametrize(
+    "name", ["../a.txt", "b/../../a.txt", "/a.txt", "b\\a.txt", "c:a.txt", "\0a.txt", "a\0.txt", "\0"]
+)
 def test_names_that_leave_the_archive_raise(name: str) -> None:
     archive = zipped({"x" * len(name): b"text"}).replace(b"x" * len(name), name.encode())
     with pytest.raises(PathError, match=r"a\.zip: expected a relative path inside the dataset's folder, got"):

@@ -342,6 +342,25 @@ def test_clean_removes_only_files_that_no_kept_version_uses(folder: str) -> None
     assert clean(folder, keep=1, grace=0) == []
 
 
+WRONG = [{"grace": one} for one in (-1, -0.5, np.nan, "1", None, True)]
+WRONG += [{"keep": one} for one in (0, 1.5, "1", None)]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=map(str, WRONG))
+def test_clean_refuses_wrong_arguments(folder: str, wrong: dict[str, Any]) -> None:
+    with sx.edit(folder) as tx:
+        tx.delete(2)
+    with pytest.raises(ArgumentError, match=f"{next(iter(wrong))}.*got {next(iter(wrong.values()))!r}"):
+        clean(folder, **wrong)
+    assert [version.number for version in history(folder)] == [1, 2]
+
+
+@pytest.mark.parametrize("version", [1.5, "1", None, 0, -1])
+def test_restore_refuses_wrong_versions(folder: str, version: Any) -> None:
+    with pytest.raises(ArgumentError, match="for version, got"):
+        restore(folder, version)
+
+
 class Store(RuleBasedStateMachine):
     """Random edits compared with a plain list; in the end all versions are read again, also by older readers."""
 

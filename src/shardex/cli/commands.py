@@ -7,6 +7,7 @@ their own.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -61,16 +62,10 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
+            return super().invoke(ctx)
         except ShardexError as error:
             print(f"shardex: {printable(message(error))}", file=sys.stderr)
             _print_notes(error)
-            raise typer.Exit(1) from None
-        except BrokenPipeError:
-            # The process that reads our output, such as `head`, has ended; the flush at exit must not fail either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         except KeyboardInterrupt as error:
             _print_notes(error)
@@ -88,7 +83,19 @@ app = typer.Typer(cls=_Commands, rich_markup_mode=None, add_completion=False, pr
 def main() -> None:
     """Run the command line."""
     warnings.formatwarning = lambda message, *_, **__: f"shardex: warning: {message}\n"
-    app(prog_name="shardex")
+    try:
+        try:
+            app(prog_name="shardex")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        if error.errno != errno.EPIPE:  # else the process that reads our output, such as `head`, has ended
+            print(f"shardex: cannot write the output: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the flush at exit must not fail either
+        sys.exit(1)
 
 
 def _print_version(requested: bool) -> None:

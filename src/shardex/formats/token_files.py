@@ -37,6 +37,10 @@ _FLUSH = 4 << 20
 _NARROW = (1 << 32) - 1
 
 
+_MOST = 1 << 60
+"""Numbers in a window: their bytes must be countable."""
+
+
 @dataclass(frozen=True)
 class TokensHeader:
     """Content of ``tokens.json``."""
@@ -61,9 +65,12 @@ class TokensHeader:
             for dtype in (head.dtype, *head.arrays.values()):
                 number_dtype(dtype)
             check_array_names(head.arrays)
+            if head.field in ("", *head.arrays):
+                raise SchemaError(f"expected a field that none of the other arrays is named like, got {head.field!r}")
         except (msgspec.MsgspecError, UnicodeDecodeError, SchemaError, RecursionError) as error:
             raise FormatError(f"{name}: expected the description of token files, got something else: {error}") from None
-        if head.version not in (1, 2) or (head.window or 1) < 1 or head.lengths not in (None, "uint32", "uint64"):
+        known = head.version in (1, 2) and head.lengths in (None, "uint32", "uint64")
+        if not known or not (head.window is None or 1 <= head.window < _MOST):
             raise FormatError(
                 f"{name}: expected version 1 or 2 with a window or lengths of uint32 or uint64, got {head}"
             )
@@ -88,7 +95,7 @@ def number_dtype(name: Any) -> np.dtype[Any]:
     """
     try:
         dtype: np.dtype[Any] = np.dtype(name)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise SchemaError(f"expected a dtype of numbers such as uint16, got {name!r}: {error}") from None
     if dtype.kind not in "biufc" or not dtype.newbyteorder("<").isnative or not dtype.isnative:
         raise SchemaError(f"expected a little-endian dtype of numbers such as uint16, got {name!r}")

@@ -66,10 +66,10 @@ def member_names(source: Source, path: str) -> list[str]:
     name, found = source.full_name(path), list[str]()
     with _opened(source, path) as archive:
         for member in archive.infolist():
-            if member.is_dir():
+            if member.orig_filename.endswith("/"):
                 continue
             try:
-                found.append(check_path(member.filename))
+                found.append(check_path(member.orig_filename))  # zipfile cuts the other one at a null character
             except PathError as error:
                 raise PathError(f"{name}: {error}") from None
     if len(set(found)) < len(found):

@@ -11,11 +11,14 @@ import secrets
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
+from typing import Any
 
 import msgspec
 
 from shardex.errors import ArgumentError, CommitConflict, ShardexError, VersionExpired
 from shardex.jobs import discard_outdated
+from shardex.rows import whole_number
 from shardex.sources import Place
 from shardex.store.commit import with_runs
 from shardex.store.fragments import path_of_copy
@@ -66,7 +69,7 @@ def restore(path: Path, version: int) -> int:
     Files that the current version does not use are copied inside the storage (linked, in a local folder).
     """
     place, latest = existing_place(path)
-    old = read_manifest(place, version)
+    old = read_manifest(place, version := whole_number("version", version, 1))
     latest, current = at_latest(place, lambda number: (number, read_manifest(place, number)), latest)
     with closing(WriterHeartbeat(place)) as heartbeat:
         # `clean` may be about to remove the files of the old version, but not new ones.
@@ -97,8 +100,8 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     Datasets that have a removed version open may fail at the next read. Next to a local dataset, the folders of killed
     jobs (`add_field` and `compact` with workers) are removed that began with an older version.
     """
-    if keep < 1:
-        raise ArgumentError(f"expected at least one version to keep, got keep={keep}")
+    keep = whole_number("keep", keep, 1)
+    _check_seconds("grace", grace)
     place, _ = existing_place(path)
     # Writers before versions: one that ends in between has published its files.
     now = _storage_time(place)
@@ -123,6 +126,11 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
         shrink_tombstones(place, numbers)
     jobs = discard_outdated(place.url, max(kept))
     return [manifest_path(number) for number in numbers] + removed + jobs
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not value >= 0:
+        raise ArgumentError(f"expected {name} to be a number of seconds from 0, got {value!r}")
 
 
 def _manifests(place: Place, last: int = 0) -> dict[int, Manifest]:
