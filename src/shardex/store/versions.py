@@ -129,7 +129,7 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
 
 
 def _check_seconds(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not value >= 0:
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= 0:
         raise ArgumentError(f"expected {name} to be a number of seconds from 0, got {value!r}")
 
 
