@@ -420,7 +420,7 @@ _REMOVED = ".removed"
 def job_names(target: str) -> frozenset[str]:
     """Return the names of the folders of all jobs of a target, as `JobFolder.name` has them."""
     names: set[str] = set()
-    with suppress(PathError, FileNotFoundError):  # a target beside which no folder can be, or is
+    with suppress(PathError, OSError):  # beside the target no folder can be, or none can be listed
         names = JobFolder(target, "0")._names()
     return frozenset(name.removesuffix(_REMOVED) for name in names)
 
