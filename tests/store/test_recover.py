@@ -13,10 +13,19 @@ import pytest
 from pyarrow import parquet
 
 import shardex as sx
-from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, PathError, SchemaError
-from shardex.sources import LocalSource
+from shardex.errors import (
+    AlreadyExistsError,
+    ArgumentError,
+    ChecksumError,
+    FormatError,
+    NotFoundError,
+    PathError,
+    SchemaError,
+)
+from shardex.sources import LocalSource, place_of
 from shardex.store import data_files as fragments
 from shardex.store import recover, verify
+from shardex.store.fragments import DataFile
 from shardex.store.manifest import Manifest, read_manifest
 from shardex.store.version_numbers import latest_version, manifest_path
 from tests.data_files import table_of
@@ -128,6 +137,82 @@ def test_flipped_byte_loses_at_most_one_batch(folder: Path, tmp_path: Path, edit
             assert done.samples == len(expected) - len(lost)
             assert list(sx.open(done.path)) == [one for k, one in enumerate(expected) if k not in lost]
             (folder / file.path).write_bytes(content)
+
+
+# -- damage of some blocks of a batch ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A thousand samples in one batch, with a field that is read through Arrow."""
+    monkeypatch.setattr(fragments, "BATCH_BYTES", 2 << 20)
+    schema = {"n": int, "s": str, "words": list[str], "x": sx.Array("float32", (8,))}
+    samples = [
+        {"n": k, "s": f"text {k}", "words": [f"word {k}"] * 3, "x": np.full(8, k, np.float32)} for k in range(1000)
+    ]
+    sx.write(tmp_path / "large", samples, schema)
+    return tmp_path / "large"
+
+
+def spoil(folder: Path, file: DataFile, at: int) -> None:
+    """Change 50 bytes."""
+    data = bytearray((folder / file.path).read_bytes())
+    data[at : at + 50] = bytes(byte ^ 0xFF for byte in data[at : at + 50])
+    (folder / file.path).write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["n", "words", "x"])
+def test_damaged_block_loses_only_the_rows_that_need_it(large: Path, tmp_path: Path, name: str) -> None:
+    (file,) = manifest(large).fragments[0].groups
+    table, expected = table_of(large, file), list(sx.open(large))
+    begin, size = table.buffers[0, {"n": 1, "words": 9, "x": 12}[name]].tolist()
+    spoil(large, file, begin + size // 2)
+    block = (begin + size // 2) // 4096 * 4096
+    done = recover(large, tmp_path / "new", progress=False)
+    (lost,) = done.lost
+    assert lost.samples is not None and 0 < len(lost.samples) <= 4096 // (size // 1000) + 2
+    assert (lost.file, lost.fields) == (file.path, (name,))
+    assert lost.why == f"expected batch 0 (bytes {block} to {block + 4096}) as it was written, got other bytes"
+    assert done.samples == 1000 - len(lost.samples)
+    assert list(sx.open(done.path)) == [one for k, one in enumerate(expected) if k not in lost.samples]
+    ds = sx.open(large)
+    for row in [*lost.samples, *range(0, 1000, 7)]:  # after errors, too
+        others = [one for one in ds.fields if one != name]
+        assert ds.select(*others)[row] == sx.DictSample({one: expected[row][one] for one in others})
+        if row in lost.samples:
+            with pytest.raises(ChecksumError):
+                ds[row]
+        else:
+            assert ds[row] == expected[row] and ds.read([row, 0])["n"].tolist() == [row, 0]
+
+
+def test_damaged_blocks_in_an_object_store(large: Path, tmp_path: Path) -> None:
+    (file,) = manifest(large).fragments[0].groups
+    begin, size = table_of(large, file).buffers[0, 9].tolist()
+    spoil(large, file, begin + size // 2)
+    place = place_of("memory://large")
+    for path in LocalSource(large).paths():
+        place.put_if_absent(path, (large / path).read_bytes())
+    here, there = recover(large, tmp_path / "here"), recover("memory://large", tmp_path / "there")
+    assert (here.samples, here.lost) == (there.samples, there.lost) and here.lost
+    assert list(sx.open(here.path)) == list(sx.open(there.path))
+
+
+def test_damaged_block_of_many_newer_values(large: Path, tmp_path: Path) -> None:
+    """The entries whose row id or value is damaged are lost, and older values are back."""
+    with sx.edit(large) as tx:
+        tx.update(slice(0, 1000), n=np.arange(1000) + 5000)
+    for part, column in ((manifest(large).overlays[0], 1), (manifest(large).overlays[0], 3)):
+        good = (large / part.path).read_bytes()
+        begin, size = table_of(large, part).buffers[0, column].tolist()
+        spoil(large, part, begin + size // 2)
+        done = recover(large, tmp_path / str(column), progress=False)
+        assert done.samples == 1000 and not done.lost
+        older = [k for k, one in enumerate(sx.open(done.path)) if one.n == k]
+        assert 0 < len(older) <= 513 and older == list(range(older[0], older[-1] + 1))
+        assert done.notes == [f"{len(older)} newer values of n are lost, older ones are back: {part.path} is damaged"]
+        assert all(one.n == k + 5000 for k, one in enumerate(sx.open(done.path)) if k not in older)
+        (large / part.path).write_bytes(good)
 
 
 def test_damaged_values_with_newer_ones_are_not_lost(folder: Path, tmp_path: Path) -> None:

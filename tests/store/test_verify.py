@@ -134,6 +134,62 @@ def test_reported_samples_and_fields_cannot_be_read(folder: Path) -> None:
             flip(folder / use.path, begin + 3)
 
 
+def test_damaged_blocks_are_reported_with_their_samples_and_fields(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"n": k, "s": f"text {k}"} for k in range(4000)], {"n": int, "s": str}, progress=False)
+    (file,) = manifest(tmp_path / "d").fragments[0].groups
+    table = table_of(tmp_path / "d", file)
+    numbers, offsets = (int(table.buffers[0, k, 0]) for k in (1, 3))
+    at = numbers // 4096 * 4096 + 2 * 4096
+    flip(tmp_path / "d" / file.path, at)
+    (problem,) = verify(tmp_path / "d")
+    rows = range((at - numbers) // 8, (at + 4096 - numbers) // 8)
+    assert (problem.samples, problem.fields) == (range(rows.start, -(-(at + 4096 - numbers) // 8)), ("n",))
+    for row in (rows[0], rows[-1]):
+        with pytest.raises(FormatError):
+            sx.open(tmp_path / "d")[row]
+    assert sx.open(tmp_path / "d")[rows[0] - 1].n == rows[0] - 1
+    flip(tmp_path / "d" / file.path, at)
+    border = offsets // 4096 * 4096  # the last numbers and the first offsets
+    flip(tmp_path / "d" / file.path, border)
+    assert [(one.samples, one.fields) for one in verify(tmp_path / "d")] == [
+        (range((border + 4096 - offsets) // 8), ("s",)),
+        (range((border - numbers) // 8, 4000), ("n",)),
+    ]
+
+
+def test_damage_that_no_sample_needs_is_reported_without_samples(tmp_path: Path) -> None:
+    """The header of a batch, which only other readers need."""
+    sx.write(tmp_path / "d", [{f"f{k}": 1 for k in range(100)}], progress=False)
+    (file,) = manifest(tmp_path / "d").fragments[0].groups
+    flip(tmp_path / "d" / file.path, 100)
+    assert int(table_of(tmp_path / "d", file).buffers[0, :, 0].min()) > 4096
+    problem = only(tmp_path / "d")
+    assert problem.samples == range(0) and problem.what.startswith("expected batch 0 (bytes 0 to 4096)")
+    assert sx.open(tmp_path / "d")[0].f3 == 1
+    assert sx.recover(tmp_path / "d", tmp_path / "new", progress=False).samples == 1
+
+
+def test_number_of_reported_ranges_is_bounded(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"x": np.full(600, k, "int16")} for k in range(1500)], progress=False)
+    (file,) = manifest(tmp_path / "d").fragments[0].groups
+    data = bytearray((tmp_path / "d" / file.path).read_bytes())
+    begin = int(table_of(tmp_path / "d", file).buffers[0, -1, 0])
+    for at in range(begin // 4096 * 4096 + 4096, int(table_of(tmp_path / "d", file).end[0]), 3 * 4096):
+        data[at] ^= 1
+    (tmp_path / "d" / file.path).write_bytes(data)
+    found = verify(tmp_path / "d")
+    assert len(found) == 64 and "more ranges of bytes) as it was written" in found[0].what
+    lost = {row for one in found for row in one.samples or ()}
+    unreadable = set()
+    ds = sx.open(tmp_path / "d")
+    for row in range(1500):
+        try:
+            ds[row]
+        except FormatError:
+            unreadable.add(row)
+    assert unreadable < lost and max(unreadable) == max(lost)
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut off": (lambda path: os.truncate(path, 300), "expected 3890 bytes, got"),
     "longer": (lambda path: path.write_bytes(path.read_bytes() + b"x"), "expected 3890 bytes, got"),

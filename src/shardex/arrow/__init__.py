@@ -24,13 +24,14 @@ copy, are converted by `decode`.
 - `mapped_table`: memory-mapped record batches as one table
 - `checked_table`: files with checksums as one table; `block_checks` checks the blocks that are read
 - `file_blocks`: where the blocks of a file are
-- `buffer_layout`: which buffers of a batch belong to a column
+- `buffer_layout`: which buffers of a batch belong to a column, and which rows need damaged bytes
 - `decoded_table`: Parquet row groups and compressed batches as one table, with a cache
 - `sql_columns`: fields as the columns that DuckDB reads
 - `ipc_footer`: positions of the batches in an Arrow IPC file
 """
 
 from shardex.arrow.batch_builder import BatchBuilder, EncodedColumns
+from shardex.arrow.buffer_layout import Layout, array_of, column_layouts, rows_that_need
 from shardex.arrow.checked_table import CheckedTable
 from shardex.arrow.collect import MOST_ROWS
 from shardex.arrow.decode import decode_array, list_bounds, list_parts
@@ -98,14 +99,17 @@ __all__ = [
     "DecodedTable",
     "EncodedColumns",
     "FileSizes",
+    "Layout",
     "MappedTable",
     "Path",
     "ReadFile",
+    "array_of",
     "arrow_schema",
     "arrow_type",
     "batch_is_compressed",
     "batch_layout",
     "check_column_names",
+    "column_layouts",
     "concat_columns",
     "concat_tables",
     "decode_array",
@@ -130,6 +134,7 @@ __all__ = [
     "nullable_paths",
     "number_array",
     "open_ipc_file",
+    "rows_that_need",
     "samples_table",
     "schema_text",
     "sql_table",

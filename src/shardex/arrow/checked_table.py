@@ -8,7 +8,8 @@ batch of one row at first; when a few of them were read, the fields of the batch
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +17,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow.block_checks import CheckedFiles, address_of
-from shardex.arrow.buffer_layout import Layout, array_of, column_layouts
+from shardex.arrow.buffer_layout import Layout, RowSlices, array_of, column_layouts
 from shardex.arrow.chunks import Chunks, Getter
+from shardex.arrow.field_readers import reader_of
 from shardex.arrow.file_blocks import CheckedFile, FileSizes, OpenedFile, distinct
 from shardex.arrow.mapped_table import MappedTable
 from shardex.arrow.media_structs import no_file
-from shardex.errors import FormatError, RangeError
-from shardex.kernel import Bytes, Columns, Integers, Ranges, Segments
+from shardex.arrow.storage import storage_array
+from shardex.errors import ChecksumError, FormatError, RangeError
+from shardex.kernel import Bytes, Column, Columns, Integers, Ranges, Segments
 from shardex.schema import Features, Null, Optional, check_fields
 
 _FIRST_SAMPLES = 3
@@ -76,6 +79,8 @@ class CheckedTable(MappedTable):
         self._reads = np.zeros(count, np.uint8)
         """How many samples of each batch were read on their own."""
         self._some_getters: dict[int, dict[str, Getter]] = {}
+        self._damaged: set[int] = set()
+        """Batches with damaged blocks: each sample is read on its own."""
         self._checked_fields: set[str] = set()
         """Fields of which all blocks are checked; see `_are_checked`."""
         self._left_before, self._quiet_reads, self._quiet_needed = -1, 0, _QUIET_READS
@@ -134,7 +139,10 @@ class CheckedTable(MappedTable):
             segments.put(chunk, bits if segments in self._chunks.validity else b"")
 
     def _filled_bits(self, number: int, rows: int, value: int) -> Bytes:
-        return self._bits.setdefault(number, np.full(rows // 8 + 1, value, np.uint8))
+        if number not in self._bits:
+            bits = np.zeros(rows // 8 + 1, np.uint8)  # takes no memory until it is read
+            self._bits.setdefault(number, np.full_like(bits, value) if value else bits)
+        return self._bits[number]
 
     def _numbers_of(self, number: int, opened: OpenedFile) -> _Numbers:
         """Return which buffers of a file fill the tables; its nulls are checked when it is opened."""
@@ -210,6 +218,7 @@ class CheckedTable(MappedTable):
         self._getters[first:behind] = [None] * (behind - first)
         for chunk in range(first, behind):
             self._some_getters.pop(chunk, None)
+            self._damaged.discard(chunk)
         for key in [key for key in list(self._arrays) if first <= key[1] < behind]:
             self._arrays.pop(key, None)
         self._reads[first:behind] = 0
@@ -224,9 +233,57 @@ class CheckedTable(MappedTable):
         """Return these fields of these rows."""
         try:
             return super().read(rows, fields)
+        except ChecksumError:
+            if len(self._existing(rows)) < len(rows) or not any(self._readers[name].through_arrow for name in fields):
+                raise
+            self._files.open_rows(rows)  # raises again if a file cannot be opened
+            return Columns({name: self._read_apart(rows, name) for name in fields}, len(rows))
         except (RangeError, UnicodeDecodeError):
             self._validate(rows, fields)
             raise
+
+    def read_views(self, rows: Integers, fields: Sequence[str], views: Collection[str]) -> Columns:
+        """Return these fields of these rows; values of bytes in the fields `views` are views of files if possible."""
+        try:
+            return super().read_views(rows, fields, views)
+        except ChecksumError:  # maybe of a block that these rows do not need
+            return self.read(rows, fields)
+
+    def _read_apart(self, rows: Integers, name: str) -> Column:
+        """Return a field of these rows, in batches of which other rows are damaged."""
+        reader = self._readers[name]
+        if not reader.through_arrow:
+            return reader.read(rows)
+        slices = [self._slice(name, row) for row in rows.tolist()]
+        found = pa.concat_arrays(slices) if slices else pa.nulls(0, self._kinds[name])
+        chunks = Chunks(np.array([0, len(rows)]), print, lambda _: f"rows {rows.min()} to {rows.max()}")
+        alone = reader_of(name, self.features[name], self._kinds[name], chunks)
+        alone.attach(0, storage_array(found))
+        return alone.read(np.arange(len(rows)))
+
+    def _slice(self, name: str, row: int) -> pa.Array:
+        """Return a field of one row as a valid array, made of the bytes that it needs."""
+        chunk = int(self._chunks.of(np.array([row]))[0])
+        files, number = self._files, self._files.file_of(chunk)
+        if (opened := files.opened[number]) is None:
+            return pa.nulls(1, self._kinds[name])
+        batch, at = chunk - int(files.first_chunk[number]), row - int(self._chunks.starts[chunk])
+
+        def read(begin: int, end: int) -> Bytes:
+            span = np.array([[[begin, end - begin]]])
+            while True:
+                closes = files.closes
+                held = files.hold_checked(files.unchecked(number, np.array([batch]), span))
+                found = files.data(number)[begin:end].copy()
+                del held
+                if files.closes == closes:  # otherwise bytes may have been evicted after their check
+                    return found
+
+        numbers = self._numbers_of(number, opened)
+        self._check_nulls(chunk, opened, numbers, batch)
+        slices = RowSlices(opened.table.buffers[batch].tolist(), read)
+        layout = numbers.layouts[name]
+        return _validated(lambda: slices.array(layout, at, at + 1), f"{self._name(chunk)}, sample {row}, field {name}")
 
     def _validate(self, rows: Integers, fields: Sequence[str]) -> None:
         """Raise an error that names the batch if its checksums are right, but not its values."""
@@ -246,7 +303,9 @@ class CheckedTable(MappedTable):
         if not (self._is_remote or files.announces):
             return None
         rows = self._existing(rows)
-        return [files.hold_checked(blocks) for blocks in self._blocks_to_read(rows, fields)]
+        with suppress(ChecksumError):  # maybe of a block that is not read, such as that of a null
+            return [files.hold_checked(blocks) for blocks in self._blocks_to_read(rows, fields)]
+        return None
 
     def _are_checked(self, fields: Sequence[str]) -> bool:
         """Return whether all blocks of these fields are known to be checked, while some of other fields are not.
@@ -375,13 +434,17 @@ class CheckedTable(MappedTable):
         getters = self._some_getters.get(chunk)
         if getters is None or not all(name in getters for name in names):
             limit = _FIRST_SAMPLES_REMOTE if self._is_remote else _FIRST_SAMPLES
-            if self._reads[chunk] < limit and len(self._unchecked_columns(names, np.array([chunk]))):
-                self._reads[chunk] += 1
+            unchecked = bool(len(self._unchecked_columns(names, np.array([chunk]))))
+            if unchecked and (self._reads[chunk] < limit or chunk in self._damaged):
+                self._reads[chunk] = min(limit, self._reads[chunk] + 1)
                 return _read_only(self.read(np.array([row]), names).sample(0))
             getters = None
         try:
             getters = getters or self._make_getters(chunk, names)
             return {name: getters[name](row - self._starts[chunk]) for name in names}
+        except ChecksumError:  # maybe of a block that this row does not need
+            self._damaged.add(chunk)
+            return _read_only(self.read(np.array([row]), names).sample(0))
         except (ValueError, IndexError) as error:
             raise self._bad_value(chunk, row, error) from None
 
@@ -430,9 +493,15 @@ def _valid_array(
         begin, size = buffers[number]
         return data[begin : begin + size]
 
+    return _validated(lambda: array_of(layout, rows, buffer, nulls), where)
+
+
+def _validated(make: Callable[[], pa.Array], where: str) -> pa.Array:
     try:
-        array = array_of(layout, rows, buffer, nulls)
+        array = make()
         array.validate(full=True)
+    except ChecksumError:
+        raise
     except (pa.ArrowException, FormatError) as error:
         raise FormatError(f"{where}: expected valid Arrow data, got a damaged batch: {error}") from None
     return array

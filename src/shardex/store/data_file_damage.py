@@ -1,16 +1,17 @@
 """Finds all damage of a data file, and which of its batches can be read all the same.
 
-`examine_file` reads a whole file and compares every byte with its checksum. A batch is self-contained except for the
-schema, which is stored twice: before the first batch and in the foot. So batches of a file that is cut off, or whose
-foot is damaged, are found by following the messages of the Arrow stream. The checksums of a file of version 2 are in
-its foot: a foot that is damaged is made again from the batches, and if it has the checksum in the manifest, all of them
-are intact. Batches whose checksums are lost are read, but `Remains.unchecked` lists them. `file_by_name` describes
-a file that no manifest describes.
+`examine_file` reads a whole file and compares every byte with its checksum. Of a batch with damaged blocks, only the
+rows that need one are lost (`Remains.lost`). A batch is self-contained except for the schema, which is stored twice:
+before the first batch and in the foot. So batches of a file that is cut off, or whose foot is damaged, are found by
+following the messages of the Arrow stream. The checksums of a file of version 2 are in its foot: a foot that is damaged
+is made again from the batches, and if it has the checksum in the manifest, all of them are intact. Batches whose
+checksums are lost are read, but `Remains.unchecked` lists them. `file_by_name` describes a file that no manifest
+describes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,23 +20,29 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import xxhash
+from numpy.typing import NDArray
 
 from shardex.arrow import (
     FOOTER_TAIL,
     BatchLayout,
     Block,
+    Layout,
+    array_of,
     batch_is_compressed,
     batch_layout,
+    check_column_names,
+    column_layouts,
     footer_blocks,
     footer_size,
     message_at,
     message_head_size,
     open_ipc_file,
+    rows_that_need,
     schema_text,
     valid_batch,
 )
 from shardex.errors import ChecksumError, FormatError, ShardexError
-from shardex.kernel import checksums, first_difference
+from shardex.kernel import Integers, checksums, first_difference
 from shardex.sources import ByteRange, Source
 from shardex.store.data_file_table import (
     END_OF_STREAM,
@@ -45,6 +52,7 @@ from shardex.store.data_file_table import (
     check_counts,
     decode_table,
     encode_table,
+    table_of_layouts,
     with_offset,
 )
 from shardex.store.fragments import Batch, DataFile, content_of_version_1, content_path, without_numbers
@@ -76,10 +84,14 @@ class Remains:
     """Begin and end of each batch that was found."""
     intact: dict[int, str] = field(default_factory=dict)
     """Checksum of each batch that can be read."""
+    lost: dict[int, dict[str, Integers]] = field(default_factory=dict)
+    """Of each batch that can be read in part: the rows that need damaged blocks, as begins and ends, of each column."""
     unchecked: list[int] = field(default_factory=list)
     """Batches that can be read, but of which no checksum is left."""
     schema: bytes | None = None
     """The schema of the batches as Arrow writes it; None if it is lost."""
+    table: FileTable | None = None
+    """What was found out about the batches of a file whose foot is damaged; None if the foot has their table."""
 
 
 def examine_file(source: Source, file: DataFile, columns: Sequence[pa.Field], step: Step = int) -> Remains:
@@ -92,7 +104,7 @@ def examine_file(source: Source, file: DataFile, columns: Sequence[pa.Field], st
         size = source.stat(file.path).size
     except ShardexError as error:
         step(file.size)
-        return Remains(_all_rows(file, []), [damage_of(error, f"{source.url}/{file.path}")])
+        return Remains([file.rows], [damage_of(error, f"{source.url}/{file.path}")])
     return _Examination(source, file, columns, size).run(step)
 
 
@@ -111,21 +123,34 @@ def damage_of(error: Exception, where: str, batch: int | None = None) -> Damage:
     return Damage(text.removeprefix(": ").removeprefix(", "), batch)
 
 
-def other_bytes(where: str, what: str, begin: int, end: int) -> ChecksumError:
+def other_bytes(where: str, what: str, begin: int, end: int, more: str = "") -> ChecksumError:
     """Return the error for bytes that differ from their checksum."""
-    return ChecksumError(f"{where}: expected {what} (bytes {begin} to {end}) as it was written, got other bytes")
+    return ChecksumError(f"{where}: expected {what} (bytes {begin} to {end}{more}) as it was written, got other bytes")
+
+
+def _runs(mask: NDArray[np.bool_]) -> Integers:
+    """Return begin and end of each run of rows that are marked.
+
+    >>> _runs(np.array([True, True, False, True])).tolist()
+    [[0, 2], [3, 4]]
+    """
+    edges = np.diff(np.concatenate([[False], mask, [False]]).view(np.int8))
+    return np.flatnonzero(edges).reshape(-1, 2)
 
 
 def check_columns(schema: pa.Schema, columns: Sequence[pa.Field], where: str) -> None:
     """Raise an error if a schema does not have these columns."""
+    kinds = dict(zip(schema.names, schema.types, strict=True))
     for column in columns:
-        if column.name not in schema.names or schema.field(column.name).type != column.type:
+        if kinds.get(column.name) != column.type:
             raise FormatError(f"{where}: expected a column {column.name} of {column.type}, got {schema_text(schema)}")
 
 
 def compare_blocks(data: Any, table: FileTable, blocks: Any, where: str, origin: int = 0) -> None:
     """Raise an error for the first of some blocks that has other bytes; `data` begins at `origin` in the file."""
     begin, size = table.extents(blocks)
+    if len(blocks) and (end := int((begin + size).max()) - origin) > len(data):
+        raise ChecksumError(f"{where}: expected {end} bytes, got {len(data)}")
     if (bad := first_difference(data, begin - origin, size, table.sums[blocks])) >= 0:
         at, batch = int(begin[bad]), int(table.batch_of(blocks[bad : bad + 1])[0])
         raise other_bytes(where, f"batch {batch}", at, at + int(size[bad]))
@@ -135,9 +160,38 @@ def decode_batch(data: Any, number: int, schema: pa.Schema, rows: int, where: st
     """Decode a batch from its bytes alone, and validate it; those of batch 0 begin with the schema."""
     if number == 0:
         found = pa.ipc.open_stream(pa.py_buffer(data[MAGIC_SIZE:])).read_next_batch()
+        if not found.schema.equals(schema):
+            raise FormatError(f"{where}: expected the columns {schema_text(schema)}, got others in batch 0")
     else:
         found = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), schema)
     return checked_batch(found, rows, f"{where}, batch {number}")
+
+
+def batch_in(data: Any, table: FileTable, number: int, schema: pa.Schema, where: str) -> pa.RecordBatch:
+    """Return a batch of a mapped file, made of the buffers that its table names, and validate it."""
+    layouts, spans, nulls = column_layouts(schema), table.buffers[number].tolist(), table.nulls[number].tolist()
+    check_layouts(layouts, table, where)
+
+    def buffer(which: int) -> Any:
+        begin, size = spans[which]
+        return np.frombuffer(data, np.uint8, size, begin)
+
+    rows = int(table.rows[number])
+    try:
+        arrays = [array_of(layout, rows, buffer, nulls) for layout in layouts.values()]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    except (pa.ArrowException, FormatError) as error:
+        raise FormatError(f"{where}: expected valid Arrow data, got a damaged batch: {error}") from None
+    return checked_batch(batch, rows, where)
+
+
+def check_layouts(layouts: Mapping[str, Layout], table: FileTable, where: str) -> None:
+    """Raise an error if a table does not have the buffers of these columns, or not their counts of nulls."""
+    every = [part for layout in layouts.values() for part in layout.all()]
+    buffers, found = sum(part.own_buffers for part in every), (table.buffers.shape[1], table.nulls.shape[1])
+    if found != (buffers, len(every)):
+        expected = f"{buffers} buffers of {len(every)} arrays"
+        raise FormatError(f"{where}: expected {expected} in each batch, got {found[0]} of {found[1]}")
 
 
 def checked_batch(batch: pa.RecordBatch, rows: int, where: str) -> pa.RecordBatch:
@@ -191,7 +245,16 @@ class _Examination:
             found.unchecked = list(found.intact)
         found.damages += self._bad_schema if self._unharmed else []
         found.schema = None if self._schema is None else schema_bytes(self._schema)
+        found.table = self._found_table() if frame else None
         return found
+
+    def _found_table(self) -> FileTable:
+        """Return a table of what can be read, for a file whose foot is damaged; other batches have no buffers."""
+        found = self._remains
+        intact = [self._batches.get(k) if k in found.intact else None for k in range(self._file.count)]
+        layouts = [None if one is None else one.layout for one in intact]
+        ends = [end for _, end in found.extents] + [self._file.end] * (len(intact) - len(found.extents))
+        return table_of_layouts(found.rows, ends, layouts, [None if one is None else one.sums for one in intact])
 
     @property
     def _is_checked(self) -> bool:
@@ -282,7 +345,9 @@ class _Examination:
         with suppress(ShardexError):
             if extents and extents[0][1] <= self._size:
                 self._check(data := self._read(*extents[0]), 0)
-                return pa.ipc.open_stream(pa.py_buffer(data[MAGIC_SIZE:])).schema
+                schema = pa.ipc.open_stream(pa.py_buffer(data[MAGIC_SIZE:])).schema
+                check_column_names(schema)
+                return schema
         if not self._foot_is_intact:  # Arrow must not parse bytes without a matching checksum
             raise FormatError("expected the schema in the first batch or in the foot, both are damaged")
         return open_ipc_file(_ARROW_MAGIC + foot, self._where).schema
@@ -295,8 +360,7 @@ class _Examination:
             return
         try:
             data = self._read(begin, end)
-            if not self._file.batches:
-                self._describe(data, number)
+            self._describe(data, number)
             self._check(data, number)
             self._keep(data, number)
         except _ARROW_ERRORS as error:
@@ -323,16 +387,33 @@ class _Examination:
             if xxhash.xxh3_64_hexdigest(data) != self._file.batches[number].xxh3:
                 raise other_bytes(self._where, f"batch {number}", begin, end)
         elif self._table is not None and not self._is_proven:
-            compare_blocks(data, self._table, self._table.blocks(number), self._where, begin)
+            self._compare_blocks(data, self._table, number)
+
+    def _compare_blocks(self, data: Any, table: FileTable, number: int) -> None:
+        """Raise an error if blocks of a batch are damaged; note which rows need them, if the foot is intact."""
+        blocks, origin = table.blocks(number), int(table.begin[number])
+        begin, size = table.extents(blocks)
+        if not len(bad := np.flatnonzero(checksums(data, begin - origin, size) != table.sums[blocks])):
+            return
+        cuts = np.flatnonzero(np.diff(bad) != 1)
+        damaged = begin[bad[[0, *(cuts + 1)]]], (begin + size)[bad[[*cuts, -1]]]
+        if self._foot_is_intact and self._schema is not None:
+            layouts, rows, buffers = column_layouts(self._schema), int(table.rows[number]), table.buffers[number]
+            check_layouts(layouts, table, self._where)
+            self._remains.lost[number] = {
+                name: _runs(rows_that_need(damaged, layout, rows, buffers, data, origin))
+                for name, layout in layouts.items()
+            }
+        more = f", and {len(cuts)} more ranges of bytes" if len(cuts) else ""
+        raise other_bytes(self._where, f"batch {number}", int(damaged[0][0]), int(damaged[1][0]), more)
 
     def _keep(self, data: Any, number: int) -> None:
         """Decode a batch whose bytes are as they were written, and note that it can be read."""
         self._unharmed.append(number)
         if self._schema is None:
             return
-        if not self._is_checked:  # Arrow may crash if it gets such bytes
-            described = self._batches.get(number)
-            batch_is_compressed(b"" if described is None else described.head, self._where)
+        described = self._batches.get(number)  # Arrow may crash if it gets such bytes
+        batch_is_compressed(b"" if described is None else described.head, self._where)
         batch = decode_batch(data, number, self._schema, self._remains.rows[number], self._where)
         for column in self._columns:  # `MappedTable` does so for readers
             if not column.nullable and batch.column(column.name).null_count:

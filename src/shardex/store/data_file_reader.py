@@ -1,9 +1,9 @@
 """Reads the data files of a native dataset; Arrow gets no byte before its checksum was compared.
 
 A `DataFileReader` is strict at first: a wrong size, a wrong foot (end of the file) or a damaged batch raises an error.
-`examine` reads the whole file and lists all damage (`data_file_damage`); from then on the reader is tolerant and reads
-every intact batch, even if the file is cut off or its foot is damaged. `examine_files` examines the files of whole
-versions, for `verify` and `recover`.
+`examine` reads the whole file and lists all damage (`data_file_damage`); from then on the reader is tolerant: it reads
+what is intact, even if the file is cut off or its foot is damaged, and `lost` tells which rows are not. `examine_files`
+examines the files of whole versions, for `verify` and `recover`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import open_ipc_file
+from shardex.arrow import column_layouts, open_ipc_file
 from shardex.errors import ChecksumError, FormatError, NotFoundError, TruncatedShardError, VersionExpired
 from shardex.jobs import run_parts
 from shardex.kernel import Integers
@@ -27,8 +27,8 @@ from shardex.store.data_file_damage import (
     Damage,
     Remains,
     Step,
+    batch_in,
     check_columns,
-    checked_batch,
     compare_blocks,
     decode_batch,
     examine_file,
@@ -57,7 +57,7 @@ class DataFileReader:
     ({'x': [1, 2]}, [], [0])
     """
 
-    __slots__ = ("_columns", "_data", "_opened", "_remains", "_source", "_table", "file")
+    __slots__ = ("_columns", "_data", "_remains", "_source", "_table", "file")
 
     def __init__(self, source: Source, file: DataFile, columns: Sequence[pa.Field]) -> None:
         self._source = source
@@ -65,7 +65,6 @@ class DataFileReader:
         self._columns = columns
         self._data: memoryview | None = None
         self._table: FileTable | None = None
-        self._opened: pa.ipc.RecordBatchFileReader | None = None
         self._remains: Remains | None = None
 
     # -- description -------------------------------------------------------------------------------------------
@@ -77,7 +76,7 @@ class DataFileReader:
 
     @property
     def readable(self) -> Sequence[int]:
-        """Numbers of the batches that can be read: all of them until `examine` has found damaged ones."""
+        """Numbers of the batches that can be read as a whole: all of them until `examine` has found damaged ones."""
         return range(self.file.count) if self._remains is None else list(self._remains.intact)
 
     @property
@@ -96,6 +95,27 @@ class DataFileReader:
         if self._remains is not None:
             return self._remains.rows
         return [one.rows for one in self.file.batches] or self.table.rows.tolist()
+
+    def lost(self, number: int, column: str) -> NDArray[np.bool_]:
+        """Return which rows of a batch cannot be read in a column, as `examine` has found out."""
+        remains, rows = self._remains, self.batch_rows[number]
+        if remains is None or number in remains.intact:
+            return np.zeros(rows, np.bool_)
+        found = np.ones(rows, np.bool_)
+        if number in remains.lost and column in remains.lost[number]:
+            found[:] = False
+            for begin, end in remains.lost[number][column].tolist():
+                found[begin:end] = True
+        return found
+
+    def is_readable_in_part(self, number: int) -> bool:
+        """Return whether some rows of a damaged batch can be read."""
+        return self._remains is not None and number in self._remains.lost
+
+    @property
+    def damaged(self) -> list[int]:
+        """Numbers of the batches of which some rows, or all, may be lost."""
+        return [number for number in range(len(self.batch_rows)) if number not in self.readable]
 
     def extent(self, number: int) -> tuple[int, int]:
         """Begin and end of a batch in the file."""
@@ -124,6 +144,8 @@ class DataFileReader:
     def table(self) -> FileTable:
         """Where batches and buffers lie, and the checksums of blocks; the foot is checked when it is first needed."""
         if (table := self._table) is None:
+            if self._remains is not None and self._remains.table is not None:
+                return self._remains.table
             data = self.data  # this name keeps the mapping if another thread closes the file
             table = self._read_table(data)
             check_columns(_schema_in(data, table, self.where), self._columns, self.where)
@@ -131,13 +153,20 @@ class DataFileReader:
         return table
 
     @property
+    def needs_foot(self) -> bool:
+        """Whether the table is read from the foot."""
+        return self._remains is None or self._remains.table is None
+
+    @property
     def schema(self) -> pa.Schema:
-        """The schema in the foot of the file, with the columns that are expected."""
+        """The schema of the file, with the columns that are expected; that in its foot, if that is intact."""
+        if self._remains is not None and self._remains.schema is not None:
+            return schema_of_bytes(self._remains.schema)
         return _schema_in(self.data, self.table, self.where)
 
     def close(self) -> None:
         """Drop the mapping; the next read maps the file again."""
-        self._data = self._opened = None
+        self._data = None
         if not self._source.is_remote:  # of a remote file it has no view of the mapping
             self._table = None
 
@@ -153,11 +182,9 @@ class DataFileReader:
         if self._remains is not None:
             return self._intact_batch(number, self._remains)
         data, table = self.data, self.table  # these names keep the mapping if another thread closes the file
-        reader = self._opened = self._opened or _open(data, table, self.where)
-        begin, end = int(table.begin[number]), int(table.end[number])
-        self._fetch([(begin, end)])
+        self._fetch([(int(table.begin[number]), int(table.end[number]))])
         compare_blocks(data, table, table.blocks(number), self.where)
-        return checked_batch(reader.get_batch(number), int(table.rows[number]), f"{self.where}, batch {number}")
+        return batch_in(data, table, number, self.schema, f"{self.where}, batch {number}")
 
     def number_columns(self, names: Sequence[str]) -> dict[str, NDArray[np.uint64]]:
         """Return columns of numbers of the first batch, without Arrow objects; all columns of the file are such."""
@@ -177,10 +204,20 @@ class DataFileReader:
         return found
 
     def numbers(self, column: str) -> NDArray[np.uint64]:
-        """Return a column of numbers from all readable batches; a single batch is not copied."""
-        arrays = [self.batch(number).column(column) for number in self.readable]
-        parts = [np.frombuffer(one.buffers()[1], np.uint64, len(one)) for one in arrays]
+        """Return a column of numbers; a single batch is not copied. If the reader is tolerant, lost numbers are 0."""
+        parts = [self._numbers_in(number, column) for number in range(len(self.batch_rows))]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint64), *parts])
+
+    def _numbers_in(self, number: int, column: str) -> NDArray[np.uint64]:
+        if self._remains is None or number in self._remains.intact:
+            array = self.batch(number).column(column)
+            return np.frombuffer(array.buffers()[1], np.uint64, len(array))
+        found, lost = np.zeros(self.batch_rows[number], np.uint64), self.lost(number, column)
+        if not lost.all():
+            begin, size = self.table.buffers[number, column_layouts(self.schema)[column].buffer + 1].tolist()
+            self._fetch([(begin, begin + size)])
+            found[~lost] = np.frombuffer(self.data, np.uint64, len(found), begin)[~lost]
+        return found
 
     def _intact_batch(self, number: int, remains: Remains) -> pa.RecordBatch:
         if number not in remains.intact or remains.schema is None:

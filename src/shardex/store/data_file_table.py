@@ -30,6 +30,8 @@ _MAGIC = b"SXTABLE2"
 _HEADER = struct.Struct("<8s7Q")
 _WHOLE_BATCHES = 1 << 62
 """Size of blocks of which each batch has one."""
+_MOST_ROWS = 1 << 31
+"""Most rows of a batch that has fewer bits than rows, because all of them are null."""
 _HEAD = 64 << 10
 """Bytes of a batch that are fetched to read its header; a header is rarely larger."""
 
@@ -173,6 +175,10 @@ def _check_table(table: FileTable, end: int, where: str) -> None:
     """Raise an error for a table that contradicts itself."""
     if table.rows.min() < 1:
         raise FormatError(f"{where}: expected batches with rows, got one without")
+    if np.any(table.rows > np.maximum(8 * (table.end - table.begin), _MOST_ROWS)):
+        raise FormatError(
+            f"{where}: expected batches with as many rows as their bytes can hold, got {table.rows.max()} rows"
+        )
     if np.any(table.end <= table.begin) or table.end[-1] != end:
         raise FormatError(f"{where}: expected batches one after another up to byte {end}, got others")
     if len(table.sums) != (blocks := table.first_block[-1]):
@@ -211,15 +217,34 @@ def table_of_version_1(file: DataFile, data: memoryview, fetch: Fetch) -> FileTa
     begins = [batch.begin or MAGIC_SIZE for batch in file.batches]
     fetch([(begin, min(begin + _HEAD, batch.end)) for begin, batch in zip(begins, file.batches, strict=True)])
     found = [_layout_of(data, number, batch, fetch) for number, batch in enumerate(file.batches)]
+    sums = np.array([int(batch.xxh3, 16) for batch in file.batches], np.uint64)
+    rows, end = [batch.rows for batch in file.batches], [batch.end for batch in file.batches]
+    return _table_of(rows, end, found, _WHOLE_BATCHES, sums)
+
+
+def table_of_layouts(
+    rows: Sequence[int], end: Sequence[int], found: Sequence[BatchLayout | None], sums: Sequence[Sums | None]
+) -> FileTable:
+    """Return a table of batches of which layouts and checksums of blocks were found; None for those that are lost."""
+    bounds = np.array([0, *end], np.int64)
+    counts = np.diff(_first_blocks(bounds[:-1], bounds[1:], BLOCK)).tolist()
+    parts = [np.zeros(n, np.uint32) if one is None else one for n, one in zip(counts, sums, strict=True)]
+    return _table_of(rows, end, found, BLOCK, np.concatenate([np.empty(0, np.uint32), *parts]))
+
+
+def _table_of(
+    rows: Sequence[int], end: Sequence[int], found: Sequence[BatchLayout | None], block: int, sums: Sums
+) -> FileTable:
+    """Return a table; a batch without a layout, or with one that leaves the batch, gets empty buffers."""
     shapes = [(len(one.buffers), len(one.nulls)) for one in found if one is not None]
     buffers, nodes = shapes[0] if shapes else (0, 0)
     table = FileTable(
-        rows=np.array([batch.rows for batch in file.batches], np.int64),
-        end=np.array([batch.end for batch in file.batches], np.int64),
-        block=_WHOLE_BATCHES,
+        rows=np.array(rows, np.int64),
+        end=np.array(end, np.int64),
+        block=block,
         buffers=np.zeros((len(found), buffers, 2), np.int64),
         nulls=np.zeros((len(found), nodes), np.int64),
-        sums=np.array([int(batch.xxh3, 16) for batch in file.batches], np.uint64),
+        sums=sums,
     )
     for number, one in enumerate(found):
         if one is not None and (len(one.buffers), len(one.nulls)) == (buffers, nodes):

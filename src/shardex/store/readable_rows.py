@@ -11,13 +11,15 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardex.dataset import Dataset, ListRows, ReadSize, byte_size
 from shardex.dataset import open as open_dataset
@@ -127,6 +129,21 @@ def unreadable_ranges(found: Iterable[UnreadableRows]) -> Iterator[tuple[range, 
             end = int(run[-1]) + 1
     if end > begin:
         yield range(begin, end), why
+
+
+def runs_of_fields(lost: Mapping[str, NDArray[np.bool_]]) -> Iterator[tuple[range, tuple[str, ...]]]:
+    """Yield runs of rows that have lost the same fields, with these fields, given which rows have lost each field.
+
+    >>> lost = {"x": np.array([False, True, True]), "s": np.array([False, False, True])}
+    >>> list(runs_of_fields(lost))
+    [(range(1, 2), ('x',)), (range(2, 3), ('x', 's'))]
+    """
+    names, every = list(lost), np.array(list(lost.values()), np.bool_)
+    cuts = np.flatnonzero((every[:, 1:] != every[:, :-1]).any(axis=0)) + 1
+    bounds = [0, *cuts.tolist(), every.shape[1]]
+    for begin, end in pairwise(bounds):
+        if begin < end and every[:, begin].any():
+            yield range(begin, end), tuple(name for name, one in zip(names, every[:, begin], strict=True) if one)
 
 
 # -- files that open --------------------------------------------------------------------------------------------

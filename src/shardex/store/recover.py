@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from shardex.arrow import arrow_type, features_of_arrow, to_table
 from shardex.dataset import Dataset
-from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError, VersionExpired
+from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError, VersionExpired
 from shardex.files import What, check_mode
 from shardex.kernel import MISSING, Columns, Integers, Masked
 from shardex.schema import JSON, Feature, Features, Json, Optional, copied_metadata, infer_or_json
@@ -34,12 +35,20 @@ from shardex.store.fragment_segments import InlineSegment, RunSegment, shape_of
 from shardex.store.fragments import DataFile, Fragment, Use
 from shardex.store.inventory import data_files, native_place, uses_of
 from shardex.store.manifest import Manifest, read_manifest
-from shardex.store.readable_rows import UnreadableRows, open_readable_files, read_readable, unreadable_ranges, with_bar
+from shardex.store.readable_rows import (
+    UnreadableRows,
+    open_readable_files,
+    read_readable,
+    runs_of_fields,
+    unreadable_ranges,
+    with_bar,
+)
 from shardex.store.version_numbers import manifest_path, versions_in
-from shardex.store.version_reader import VersionReader
+from shardex.store.version_reader import VersionReader, lost_rows
 from shardex.store.writer import ArrowWriter
 
 _FIRST = 16
+_MANY_ROWS = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,8 @@ class Lost:
     samples: range | None
     """Rows of the samples in the damaged dataset; None if they are not known."""
     why: str
+    fields: tuple[str, ...] = ()
+    """The fields that cannot be read; empty if no field can."""
 
 
 @dataclass(frozen=True)
@@ -197,16 +208,19 @@ class _DamagedVersion:
     def __init__(self, place: Place, manifest: Manifest, trust_paths: bool, progress: bool | None) -> None:
         self._uses = [use for use in uses_of(manifest) if use.kind not in ("keys", "fragments")]
         self._files = examine_files(place, self._uses, "examine", progress)
+        for use in self._uses:
+            _check_rows(place, use.file)
         reader = VersionReader(place, manifest, trust_paths=trust_paths, examined=self._files)
         self.rows = reader.rows(manifest.features)
         """All samples; reading a lost one is an error."""
         self._live = reader.live_rows
         self._overlays = reader.overlays(manifest.features)
-        self.has_undeleted_samples = any(self._damaged_batches(file) for file in manifest.deleted)
+        self.has_undeleted_samples = any(self._lost_ids(file) for file in manifest.deleted)
         """True if a list of deleted rows is damaged, so that deleted samples are back."""
 
-    def _damaged_batches(self, file: DataFile) -> list[int]:
-        return sorted({*range(file.count)}.difference(self._files[file.path].readable))
+    def _lost_ids(self, file: DataFile) -> int:
+        """Return how many rows of a file of row ids are lost."""
+        return int(np.count_nonzero(lost_rows(self._files[file.path], file)))
 
     @property
     def notes(self) -> list[str]:
@@ -216,10 +230,10 @@ class _DamagedVersion:
             reader = self._files[use.file.path]
             if unchecked := sum(reader.batch_rows[number] for number in reader.unchecked):
                 found.append(f"{unchecked} rows of {use.file.path} are not checked: the checksums in its foot are lost")
-            count = sum(reader.batch_rows[number] for number in self._damaged_batches(use.file))
+            count = 0 if use.kind == "values" else self._lost_ids(use.file)
             if count and use.kind == "deleted":
                 found.append(f"{count} deleted samples are back: {use.file.path} is damaged")
-            elif count and use.kind == "newer values":
+            elif count:
                 fields = ", ".join(use.fields)
                 found.append(
                     f"{count} newer values of {fields} are lost, older ones are back: {use.file.path} is damaged"
@@ -227,27 +241,39 @@ class _DamagedVersion:
         return found
 
     def lost(self) -> list[Lost]:
-        """Return the samples with a value in a damaged batch."""
+        """Return the samples with a value that cannot be read, and that no newer value replaces."""
         found = []
         for use in self._uses:
-            for number in self._damaged_batches(use.file) if use.kind == "values" else ():
-                counts = self._files[use.file.path].batch_rows
-                begin = use.start + sum(counts[:number])
-                physical = np.arange(begin, begin + counts[number])
-                rows = self._live.rows(physical[self._live.is_live(physical) & self._needs(physical, use)])
-                damages = self._files[use.file.path].damages or ()
+            reader = self._files[use.file.path]
+            for number in reader.damaged if use.kind == "values" else ():
+                begin = use.start + sum(reader.batch_rows[:number])
+                damages = reader.damages or ()
                 why = next(one.what for one in (*(one for one in damages if one.batch == number), *damages))
-                lost = [UnreadableRows(rows, why)] if len(rows) else []
-                found += [Lost(use.file.path, some, why) for some, _ in unreadable_ranges(lost)]
-        return found
+                parts = runs_of_fields({n: self._lost_values(begin, number, n, use) for n in use.fields})
+                for some, fields in parts:
+                    rows = self._live.rows(np.array([begin + some.start, begin + some.stop]))
+                    every = () if fields == use.fields else fields
+                    found.append(Lost(use.file.path, range(*rows.tolist()), why, every))
+        return [one for one in found if one.samples]
 
-    def _needs(self, physical: Integers, use: Use) -> NDArray[np.bool_]:
-        """Return which physical rows have a value in this file that no overlay replaces."""
-        needs = np.zeros(len(physical), np.bool_)
-        for name in use.fields:
-            replaced = [overlay.find(physical)[0] for overlay, fields in self._overlays if name in fields]
-            needs |= ~np.logical_or.reduce([np.zeros(len(physical), np.bool_), *replaced])
-        return needs
+    def _lost_values(self, begin: int, number: int, name: str, use: Use) -> NDArray[np.bool_]:
+        """Return which rows of a batch, which begins at a physical row, have lost their value of a field."""
+        lost = self._files[use.file.path].lost(number, use.file.fields[name])
+        which = np.flatnonzero(lost)
+        replaced = [overlay.find(begin + which)[0] for overlay, fields in self._overlays if name in fields]
+        for one in replaced:
+            lost[which[one]] = False
+        return lost
+
+
+def _check_rows(place: Place, file: DataFile) -> None:
+    """Raise an error if the manifest claims many more rows than the file can hold: each takes some memory."""
+    if file.rows <= _MANY_ROWS:
+        return
+    with suppress(NotFoundError):
+        if file.rows <= 8 * place.stat(file.path).size:
+            return
+    raise FormatError(f"{place.url}/{file.path}: expected as many rows as its bytes can hold, got {file.rows}")
 
 
 # -- without a manifest -------------------------------------------------------------------------------------------

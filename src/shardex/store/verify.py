@@ -8,7 +8,7 @@ what can be read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,7 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, FormatError, NotFoundError, ShardexError, VersionExpired
+from shardex.arrow import arrow_schema
+from shardex.errors import ArgumentError, FormatError, NotFoundError, PathError, ShardexError, VersionExpired
 from shardex.files import STORE_FOLDER, What, display_name
 from shardex.formats import TableRows
 from shardex.jobs import Part, cut_rows, run_parts
@@ -31,7 +32,14 @@ from shardex.store.fragments import DataFile, Fragment, Use
 from shardex.store.inventory import native_place, uses_of
 from shardex.store.keys import KeyTable, encode_keys, hash_keys, merge_tables
 from shardex.store.manifest import Manifest, named_paths, read_manifest
-from shardex.store.readable_rows import Read, UnreadableRows, open_readable_files, read_readable, unreadable_ranges
+from shardex.store.readable_rows import (
+    Read,
+    UnreadableRows,
+    open_readable_files,
+    read_readable,
+    runs_of_fields,
+    unreadable_ranges,
+)
 from shardex.store.row_ids import LiveRows
 from shardex.store.version_numbers import is_version_name, manifest_path, versions_in
 from shardex.store.version_reader import VersionReader
@@ -39,6 +47,8 @@ from shardex.workers import ExecutorLike
 
 _PARTS, _PART_ROWS = 256, 1024
 """Most parts that the rows of another format are read in, and the fewest rows of a part."""
+_MOST_RANGES = 64
+"""Most ranges of samples that are reported of one batch; the last one holds all others."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +60,8 @@ class Problem:
     what: str
     """What was expected, and what was found."""
     samples: range | None = None
-    """Rows of the samples that cannot be read, in the newest version (or the requested one); None if they are not
-    known, or if only older versions use the file."""
+    """Rows of the samples that cannot be read, in the newest version (or the requested one): no rows if no sample needs
+    the damaged bytes; None if they are not known, or if only older versions use the file."""
     fields: tuple[str, ...] = ()
     """The fields that cannot be read; empty if none can."""
     versions: tuple[int, ...] = ()
@@ -177,7 +187,9 @@ class _Inspection:
         for number in range(numbers[0], numbers[-1] + 1) if numbers else ():
             path = manifest_path(number)
             try:
-                found[number] = read_manifest(self._place, number)
+                manifest = read_manifest(self._place, number)
+                arrow_schema(manifest.features)  # raises an error for fields that cannot be stored
+                found[number] = manifest
             except NotFoundError as error:
                 if len(numbers) == 1:
                     raise
@@ -216,10 +228,20 @@ class _Inspection:
         if self._manifests:
             self._check_files()
             for number, manifest in self._manifests.items():
-                self._check_ids(number, manifest)
-            self._check_keys(self._newest)
-            self._check_foreign(self._newest)
+                self._attempt(number, partial(self._check_ids, number, manifest))
+            newest = max(self._manifests)
+            self._attempt(newest, partial(self._check_keys, self._newest))
+            self._attempt(newest, partial(self._check_foreign, self._newest))
         return self._problems
+
+    def _attempt(self, number: int, check: Callable[[], None]) -> None:
+        """Check a version; an error that ends the check is a problem of the version."""
+        try:
+            check()
+        except PathError:
+            raise
+        except ShardexError as error:
+            self._report(manifest_path(number), str(error), versions=(number,))
 
     @cached_property
     def _newest(self) -> Manifest:
@@ -249,8 +271,26 @@ class _Inspection:
         what = damage.what + _CONSEQUENCE[uses[-1][1].kind]
         current = [use for number, use in uses if self._manifests[number] is self._newest]
         for use in current or [uses[-1][1]]:
-            samples = self._samples(use, damage.batch) if current else None
-            self._report(use.file.path, what, samples, fields=use.fields, versions=versions)
+            for samples, fields in self._lost(use, damage.batch) if current else [(None, use.fields)]:
+                self._report(use.file.path, what, samples, fields=fields, versions=versions)
+
+    def _lost(self, use: Use, batch: int | None) -> list[tuple[range | None, tuple[str, ...]]]:
+        """Return the samples of the newest version that need damaged bytes, with their fields; most in one range.
+
+        That a newer value replaces one of a damaged file is not considered.
+        """
+        reader = self._examined[use.file.path]
+        if batch is None or use.kind != "values" or not reader.is_readable_in_part(batch):
+            return [(self._samples(use, batch), use.fields)]
+        begin = use.start + sum(reader.batch_rows[:batch])
+        runs = list(runs_of_fields({name: reader.lost(batch, use.file.fields[name]) for name in use.fields}))
+        if len(runs) > _MOST_RANGES:
+            last = {name for _, fields in runs[_MOST_RANGES - 1 :] for name in fields}
+            rest = range(runs[_MOST_RANGES - 1][0].start, runs[-1][0].stop)
+            runs[_MOST_RANGES - 1 :] = [(rest, tuple(name for name in use.fields if name in last))]
+        found = [(self._range(begin + rows.start, begin + rows.stop), fields) for rows, fields in runs]
+        found = [(samples, fields) for samples, fields in found if samples is None or samples]
+        return found or [(self._range(begin, begin), use.fields)]
 
     def _samples(self, use: Use, batch: int | None) -> range | None:
         """Return the samples of the newest version that need a file, or one batch of it."""

@@ -1,9 +1,9 @@
 """Reads one version of a native dataset as rows: base values without deleted rows, with overlays.
 
 `VersionReader` is strict by default: the first damaged file raises an error. With files that were examined
-(`data_file_reader.examine_files`) it is tolerant: it reads every intact batch, and applies the intact parts of the
-lists of deleted rows and of the overlays. Opening reads no values: the size of a file is checked when it is first used,
-its foot and each batch before Arrow sees them. `overlay_rows` combines the parts.
+(`data_file_reader.examine_files`) it is tolerant: it reads what is intact, even in files without an intact foot, and
+applies the intact parts of the lists of deleted rows and of the overlays. Opening reads no values: the size of a file
+is checked when it is first used, its foot and each block before its bytes are used. `overlay_rows` combines the parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import CheckedTable, FileSizes, MappedTable, arrow_schema
+from shardex.arrow import CheckedTable, FileSizes, arrow_schema
 from shardex.errors import PathError, StaleIndexError
 from shardex.files import display_name
 from shardex.formats import ShardRows, TableRows, open_rows
@@ -91,19 +91,20 @@ class VersionReader:
         for file in self.manifest.overlays:
             names = [name for name in file.fields if name in features]
             schema = arrow_schema(self.manifest.features.select(names))
-            if self._examined is None or self._examined[file.path].readable:
-                files = FieldFiles([InlineSegment.of_file(file)], [0])
-                table = self._table(files, np.array([file.rows]), features.select(names), schema, only_readable=True)
-                found.append((OverlayTable(table, partial(self._physical_rows, file)), names))
+            files = FieldFiles([InlineSegment.of_file(file)], [0])
+            table = self._table(files, np.array([file.rows]), features.select(names), schema)
+            found.append((OverlayTable(table, partial(self._physical_rows, file)), names))
         return found
 
     def _physical_rows(self, file: DataFile) -> Integers:
-        """Return the physical row of each id in a file."""
-        if self._examined is not None:
-            reader = self._examined[file.path]
-        else:
+        """Return the physical row of each id in a file; -1 for rows of the file that are lost."""
+        if self._examined is None:
             reader = DataFileReader(self.source, file, [number_column("row")])
-        return self._row_ids.physical_rows(reader.numbers("row").astype(np.int64))
+            return self._row_ids.physical_rows(reader.numbers("row").astype(np.int64))
+        reader = self._examined[file.path]
+        found = self._row_ids.physical_rows(reader.numbers("row").astype(np.int64))
+        found[lost_rows(reader, file)] = -1
+        return found
 
     def _table(
         self,
@@ -111,19 +112,18 @@ class VersionReader:
         rows: Integers,
         features: Features,
         schema: pa.Schema,
-        only_readable: bool = False,
-    ) -> MappedTable:
+    ) -> CheckedTable:
         """Return a table of files; None stands for rows that have no values for these fields."""
-        if self._examined is not None:  # one batch at a time: planned downloads would include damaged files
-            batches = _IntactBatches(files, rows, self._examined, schema, only_readable)
-            return MappedTable(features, schema, batches.rows, batches.load, batches.name)
-        opener = _Opener(self.source, files, [schema.field(name) for name in features])
+        opener = _Opener(self.source, files, [schema.field(name) for name in features], self._examined)
         known = FileSizes(
             rows,
             files.column(lambda one: one.counts, 1),
             files.column(lambda one: one.ends, 0),
             files.column(lambda one: one.sizes, 0),
         )
+        for number, file in enumerate(files if self._examined else ()):
+            if file is not None and self._examined and not self._examined[file.path].needs_foot:
+                known.sizes[number] = 0  # so that its end is not fetched
         table = CheckedTable(features, schema, known, opener.open, opener.mapped, self.source.is_remote)
         opener.close_file = weakref.WeakMethod(table.close_file)
         return table
@@ -169,8 +169,14 @@ class _ShardNames(Sequence[str]):
 class _Opener:
     """Opens data files for a table, each when one of its rows is first read."""
 
-    def __init__(self, source: Source, files: FieldFiles, fields: Sequence[pa.Field]) -> None:
-        self._source, self._files, self._fields = source, files, fields
+    def __init__(
+        self,
+        source: Source,
+        files: FieldFiles,
+        fields: Sequence[pa.Field],
+        examined: Mapping[str, DataFileReader] | None,
+    ) -> None:
+        self._source, self._files, self._fields, self._examined = source, files, fields, examined
         self._readers: dict[int, DataFileReader] = {}
         paths = list(files.paths) if source.is_remote else files.paths
         self.mapped = source.buffer_table(paths, self._data, self._close_file)
@@ -179,11 +185,13 @@ class _Opener:
 
     def open(self, number: int) -> tuple[DataFileReader, Mapping[str, str]] | None:
         """Return a file, and the column of each field in it; None if there is none."""
-        reader = self._reader(number)
-        return None if reader is None else (reader, reader.file.fields)
+        reader, file = self._reader(number), self._files[number]
+        return None if reader is None or file is None else (reader, file.fields)
 
     def _reader(self, number: int) -> DataFileReader | None:
         if (reader := self._readers.get(number)) is None and (file := self._files[number]) is not None:
+            if self._examined is not None:
+                return self._examined[file.path]
             columns = [
                 field if (column := file.fields[field.name]) == field.name else field.with_name(column)
                 for field in self._fields
@@ -204,46 +212,11 @@ class _Opener:
             reader.close()
 
 
-class _IntactBatches:
-    """The intact record batches of files that were examined, as one sequence, with the fields of `schema`.
-
-    A reader may serve several fields of equal content, in one column.
-    """
-
-    def __init__(
-        self,
-        files: Sequence[DataFile | None],
-        rows: Integers,
-        readers: Mapping[str, DataFileReader],
-        schema: pa.Schema,
-        only_readable: bool,
-    ) -> None:
-        self._files, self._readers, self._schema = files, readers, schema
-        self._rows = rows
-        self._places: list[tuple[int, int]] = []
-        self.rows: list[int] = []
-        for number, file in enumerate(files):
-            counts = [int(rows[number])] if file is None else readers[file.path].batch_rows
-            every = range(len(counts)) if file is None or not only_readable else readers[file.path].readable
-            self._places += [(number, batch) for batch in every]
-            self.rows += [counts[batch] for batch in every]
-
-    def load(self, number: int) -> pa.RecordBatch:
-        """Return a checked batch with columns named as the fields."""
-        place, batch = self._places[number]
-        if (file := self._files[place]) is None:
-            arrays = [pa.nulls(self.rows[number], field.type) for field in self._schema]
-            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        found, columns = self._readers[file.path].batch(batch), [file.fields[name] for name in self._schema.names]
-        if columns == self._schema.names == found.schema.names:
-            return found
-        return pa.RecordBatch.from_arrays([found.column(name) for name in columns], schema=self._schema)
-
-    def name(self, number: int) -> str:
-        """Return the name of a batch, for error messages."""
-        place, batch = self._places[number]
-        file = self._files[place]
-        return f"{'' if file is None else self._readers[file.path].where}, batch {batch}"
+def lost_rows(reader: DataFileReader, file: DataFile) -> NDArray[np.bool_]:
+    """Return which rows of a file of row ids, with newer values or without, cannot be read."""
+    columns = {"row", *file.fields.values()}
+    lost = [np.logical_or.reduce([reader.lost(k, one) for one in columns]) for k in range(len(reader.batch_rows))]
+    return np.concatenate([np.empty(0, np.bool_), *lost])
 
 
 _NOT_FROM_MANIFEST = ("cache", "cache_limit", "trusted")
