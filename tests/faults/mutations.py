@@ -253,7 +253,7 @@ def _read(path: Path) -> Iterator[str]:
     yield signature(ds[k] for k in range(len(ds)))
 
 
-def _attempt(work: Callable[[], Any]) -> str:
+def attempt(work: Callable[[], Any]) -> str:
     """Return what is wrong with how this ended: empty if it ended well or with an error of shardex."""
     try:
         work()
@@ -283,21 +283,21 @@ def run_case(name: str, number: int, model: Path, folder: Path, right: str) -> s
 
     signal.alarm(SECONDS)
     try:
-        problems = [_attempt(read), _attempt(lambda: sx.verify(folder, progress=False))]
+        problems = [attempt(read), attempt(lambda: sx.verify(folder, progress=False))]
     finally:
         signal.alarm(0)
         shutil.rmtree(folder)
     return "\n".join(f"{name} {number}, {target.name}: {one}" for one in problems if one)
 
 
-def _hangs(*_: object) -> None:
+def hangs(*_: object) -> None:
     raise TimeoutError(f"expected an end within {SECONDS} s")
 
 
 def main(folder: str, first: str, count: str, *names: str) -> None:
     """Run cases of the named formats, or of all; print one line of JSON for each, before and after it."""
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGALRM, _hangs)
+    signal.signal(signal.SIGALRM, hangs)
     for name in names or MAKERS:
         model = Path(folder, "model", name)
         model.parent.mkdir(exist_ok=True)

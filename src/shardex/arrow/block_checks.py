@@ -63,7 +63,11 @@ class CheckedFiles:
         self.starts = self._placeholders()
         self._all_flags = int(self._first_flag[-1])
         unstored = int(known.rows.max(initial=0)) // 8 // BLOCK + 1
-        self.flags: Bytes = np.zeros(self._all_flags + unstored, np.uint8)
+        try:
+            self.flags: Bytes = np.zeros(self._all_flags + unstored, np.uint8)
+        except (MemoryError, ValueError):
+            sizes = f"{known.ends.max()} bytes and {known.rows.max()} rows"
+            raise FormatError(f"expected files that fit into the memory together, got one of {sizes}") from None
         self.flags[self._all_flags :] = 1
         self.shift = BLOCK_SHIFT
         self.left = self._all_flags

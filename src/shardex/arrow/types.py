@@ -67,6 +67,8 @@ from shardex.schema import (
 Path = tuple[str, ...]
 """A field, or a part inside it: its name, then the names of struct members, "item" of lists, "value" of maps."""
 _NARROW_DIGITS = 38
+_MOST_ITEMS = (1 << 31) - 1
+"""Most items of a list of fixed size in Arrow."""
 """Digits of decimal128."""
 
 
@@ -134,7 +136,9 @@ def arrow_type(feature: Feature) -> pa.DataType:
 def _array_type(feature: Array) -> pa.DataType:
     item = pa.field("item", pa.from_numpy_dtype(storage_dtype(np.dtype(feature.dtype))), nullable=False)
     if feature.fixed:
-        return pa.list_(item, items_per_row(feature))
+        if (items := items_per_row(feature)) > _MOST_ITEMS:
+            raise SchemaError(f"expected arrays of one shape with at most {_MOST_ITEMS} elements, got {feature}")
+        return pa.list_(item, items)
     if feature.ragged:
         return pa.large_list(item)
     size = -1 if feature.shape is None else len(feature.shape)

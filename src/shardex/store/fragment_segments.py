@@ -21,11 +21,16 @@ from shardex.errors import FormatError
 from shardex.kernel import Integers
 from shardex.store.fragments import DataFile, Foreign, Fragment, content_of
 
-_LARGEST = 1 << 62
+LARGEST = 1 << 62
+"""Largest size of a file, and largest id."""
+MOST_ROWS = 1 << 40
+"""Most rows of a file and of a fragment. Reading takes memory for rows, so it does not believe any number."""
 _PATH = re.compile(r"data/([0-9a-f]{16})([0-9a-f]{16})-([0-9a-f]{16})\.arrow")
 _PARTS = ("content_high", "content_low", "number", "size", "end", "count", "foot")
 """Columns of a run for each group of fields: the two halves of the checksum in the name of the file, the number in its
 name, its size, the end of its last batch, its number of batches, and the checksum of its foot."""
+MOST_BATCHES = 1 << 20
+"""Most batches of a file, for the same reason."""
 
 Numbers = NDArray[np.uint64]
 Fields = dict[str, str]
@@ -133,9 +138,9 @@ class FileColumns:
     def check(self, name: str) -> None:
         """Raise an error for numbers that no file has."""
         size, end, count = (self.parts[part] for part in ("size", "end", "count"))
-        if (size > _LARGEST).any() or (end > size).any() or (end == 0).any():
+        if (size > LARGEST).any() or (end > size).any() or (end == 0).any():
             raise FormatError(f"expected batches inside of files in the columns {name}, got others")
-        if (count == 0).any() or (count > self.rows.view(np.uint64)).any():
+        if (count == 0).any() or (count > MOST_BATCHES).any() or (count > self.rows.view(np.uint64)).any():
             raise FormatError(f"expected batches with rows in the columns {name}, got others")
 
 
@@ -337,10 +342,10 @@ class RunSegment(Segment):
         run = self.run
         columns = self._load(run.file, run.columns)
         rows, firsts = columns["rows"], columns["first"]
-        if len(rows) != run.fragments or (rows == 0).any() or (rows > _LARGEST).any() or not _adds_up(rows, run.rows):
+        if len(rows) != run.fragments or (rows == 0).any() or (rows > MOST_ROWS).any() or not _adds_up(rows, run.rows):
             found = f"{len(rows)} with {int(rows.sum())}"
             raise FormatError(f"{run.file.path}: expected {run.fragments} fragments with {run.rows} rows, got {found}")
-        if (firsts > _LARGEST).any() or int((firsts + rows).max()) > self._ids:
+        if (firsts > LARGEST).any() or int((firsts + rows).max()) > self._ids:
             raise FormatError(f"{run.file.path}: expected ids below {self._ids}, got {int((firsts + rows).max()) - 1}")
         for prefix in run.prefixes:
             parts = {part: columns[prefix + part] for part in _PARTS}
@@ -432,11 +437,11 @@ def written_run(segments: Sequence[Segment], write: Write) -> RunSegment:
         at += len(segment)
     groups = [dict(one) for one in shape[0]]
     run = Run(file, at, int(columns["rows"].sum()), groups, keys=shape[1], tables=tables)
-    return RunSegment(run, lambda _, names: columns, _LARGEST)
+    return RunSegment(run, lambda _, names: columns, LARGEST)
 
 
 def _adds_up(rows: Numbers, total: int) -> bool:
-    return float(rows.sum(dtype=np.float64)) < _LARGEST and int(rows.sum()) == total
+    return float(rows.sum(dtype=np.float64)) < LARGEST and int(rows.sum()) == total
 
 
 def moved_file(file: DataFile, paths: Mapping[str, str]) -> DataFile:

@@ -95,7 +95,7 @@ def _table(source: Source, file: DataFile, start: int, rows: int) -> KeyTable:
     if len(columns["hash"]) != rows:
         found = len(columns["hash"])
         raise FormatError(f"{source.url}/{file.path}: expected the keys of {rows} rows, got {found}")
-    return KeyTable(columns["hash"], columns["row"])
+    return KeyTable(columns["hash"], columns["row"], rows, f"{source.url}/{file.path}")
 
 
 def _keys_of(reader: VersionReader) -> tuple[TableRows, str]:

@@ -158,19 +158,22 @@ def merge_tables(tables: Sequence[KeyTable], starts: Sequence[int]) -> NDArray[n
 class KeyTable:
     """Rows of one fragment by the hash of their key, counted from the first row of the fragment; copies no array.
 
+    A row from `rows` on that is found is an error; `where` is the file for its message.
+
     >>> table = KeyTable(*encode_keys(hash_keys(["cat", "dog", "emu"])))
     >>> which, rows = table.find(hash_keys(["emu", "fox", "cat"]))
     >>> dict(zip(which.tolist(), rows.tolist()))
     {2: 0, 0: 2}
     """
 
-    __slots__ = ("hash", "row")
+    __slots__ = ("_rows", "_where", "hash", "row")
 
-    def __init__(self, hash: Hashes, row: NDArray[np.uint64]) -> None:
+    def __init__(self, hash: Hashes, row: NDArray[np.uint64], rows: int = 1 << 63, where: str = "") -> None:
         if len(hash) != len(row):
             raise FormatError(f"expected as many rows as hashes in a table of keys, got {len(row)} and {len(hash)}")
         self.hash = np.ascontiguousarray(hash, np.uint64)
         self.row = np.ascontiguousarray(row, np.uint64)
+        self._rows, self._where = rows, where
 
     def __len__(self) -> int:
         return len(self.hash)
@@ -183,7 +186,10 @@ class KeyTable:
             which, rows = self.find(hashes[order])
             return order[which], rows
         which, places = _pairs(hashes, self.hash)
-        return which, self.row[places].astype(np.int64)
+        found = self.row[places]
+        if (found >= self._rows).any():
+            raise self._unknown_row(int(found.max()))
+        return which, found.astype(np.int64)
 
     def rows_with(self, hash: np.uint64) -> list[int]:
         """Return the rows with one hash; faster than `find` for a single hash."""
@@ -191,7 +197,12 @@ class KeyTable:
         while place < len(self.hash) and self.hash[place] == hash:
             rows.append(self.row.item(place))
             place += 1
+        if rows and max(rows) >= self._rows:
+            raise self._unknown_row(max(rows))
         return rows
+
+    def _unknown_row(self, row: int) -> FormatError:
+        return FormatError(f"{self._where}: expected rows below {self._rows} in a table of keys, got {row}")
 
 
 def _pairs(some: Hashes, others: Hashes) -> tuple[Integers, Integers]:

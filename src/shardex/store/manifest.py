@@ -31,13 +31,15 @@ from shardex.schema import Features, Optional
 from shardex.sources import Place, Source, check_path
 from shardex.store.data_file_reader import read_number_columns
 from shardex.store.fragment_list import FragmentList
-from shardex.store.fragment_segments import Run, own_paths, paths_of
+from shardex.store.fragment_segments import LARGEST, MOST_BATCHES, MOST_ROWS, Run, own_paths, paths_of
 from shardex.store.fragments import DataFile, Fragment, random_number, without_numbers
 from shardex.store.row_ids import RowIds
 from shardex.store.version_numbers import claim_number, is_closed, is_tombstone, latest_version, manifest_path
 
 FORMAT = 2
 """Newest version of the format. A manifest that names only files of version 1 has number 1."""
+_NUMBER = 8
+"""Bytes of a row id, of a row number or of a hash."""
 
 
 class Manifest(msgspec.Struct, frozen=True, dict=True):
@@ -245,10 +247,16 @@ def _decode(data: bytes, source: Source) -> Manifest:
 def _check(manifest: Manifest) -> None:
     """Raise an error for contradictions in a manifest, even if its checksum is right."""
     features, fragments = manifest.features, manifest.fragments
+    if manifest.key is not None and manifest.key not in features:
+        raise FormatError(f"expected the key to be one of the fields {', '.join(features)}, got {manifest.key!r:.200}")
+    if not 0 <= manifest.ids <= LARGEST:
+        raise FormatError(f"expected up to {LARGEST} ids, got {manifest.ids}")
     for fragment in fragments.inline:
         for file in fragment.groups:
             _check_file(file, fragment.rows)
-        if fragment.first + fragment.rows > manifest.ids:
+        if not 0 <= fragment.rows <= MOST_ROWS:
+            raise FormatError(f"expected fragments of at most {MOST_ROWS} rows, got one of {fragment.rows}")
+        if not 0 <= fragment.first <= manifest.ids - fragment.rows:
             raise FormatError(
                 f"expected ids below {manifest.ids}, got a fragment of {fragment.rows} from {fragment.first}"
             )
@@ -256,16 +264,18 @@ def _check(manifest: Manifest) -> None:
         adopted = segment.adopted.fields if segment.adopted is not None else {}
         names = [name for fields in (adopted, *segment.groups) for name in fields]
         _check_fields(names, features, segment.total)
-    keys = [one.keys for one in fragments.inline if one.keys is not None]
-    for file in [*manifest.deleted, *manifest.overlays, *keys]:
-        _check_file(file, file.rows)
+    for file in [*manifest.deleted, *manifest.overlays]:
+        _check_file(file, file.rows, _NUMBER)
+    for fragment in fragments.inline:
+        if fragment.keys is not None:
+            _check_file(fragment.keys, fragment.rows, 2 * _NUMBER)
     for run in fragments.runs:
-        _check_file(run.file, run.fragments)
+        _check_file(run.file, run.fragments, len(run.columns) * _NUMBER)
         ends = [place for one in run.tables for place in (one.begin, one.end)]
         if ends != sorted(ends) or not all(0 <= place <= run.fragments for place in ends) or (ends and not run.keys):
             raise FormatError(f"expected key tables of fragments, in order, got {run.tables}")
         for one in run.tables:
-            _check_file(one.file, one.file.rows)
+            _check_file(one.file, one.file.rows, 2 * _NUMBER)
     for overlay in manifest.overlays:
         if not overlay.fields.keys() <= set(features):
             raise FormatError(f"expected newer values of the fields {', '.join(features)}, got {list(overlay.fields)}")
@@ -278,23 +288,29 @@ def _check(manifest: Manifest) -> None:
 
 
 def _check_fields(found: list[str], features: Features, rows: int) -> None:
-    if len(set(found)) != len(found) or not set(found) <= set(features):
+    names = set(found)
+    if len(names) != len(found) or not names <= set(features):
         raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got {', '.join(found)}")
     for name, feature in features.items():
-        if name not in found and not isinstance(feature, Optional) and rows:
+        if name not in names and not isinstance(feature, Optional) and rows:
             raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got none for {name}")
 
 
-def _check_file(file: DataFile, rows: int) -> None:
+def _check_file(file: DataFile, rows: int, width: int = 0) -> None:
+    """Raise an error for contradictions in the entry of a file, in which each row takes `width` bytes or more."""
     check_path(file.path)
     at = 0
     for batch in file.batches:
         if batch.begin != at or batch.end <= at or batch.rows < 1:
             raise FormatError(f"expected batches with rows, one after another, in {file.path}, got {batch}")
         at = batch.end
-    if not 0 < file.end <= file.size:
+    if not 0 < file.end <= file.size <= LARGEST:
         raise FormatError(f"expected batches inside the {file.size} bytes of {file.path}, got {file.end} bytes of them")
     if not 0 < file.count <= file.rows:
         raise FormatError(f"expected batches with rows in {file.path}, got {file.count} with {file.rows} rows")
     if file.rows != rows:
         raise FormatError(f"expected {rows} rows in {file.path}, got {file.rows}")
+    if file.count > MOST_BATCHES:
+        raise FormatError(f"expected at most {MOST_BATCHES} batches in {file.path}, got {file.count}")
+    if rows > MOST_ROWS or rows * width > file.size:
+        raise FormatError(f"expected fewer than {rows} rows in the {file.size} bytes of {file.path}")
