@@ -184,8 +184,8 @@ def _to_json(found: store.Problem | store.Lost) -> dict[str, Any]:
 
 def _extent(found: store.Problem | store.Lost) -> str:
     words = [] if found.samples is None else [f"samples {_span(found.samples)}"]
+    words += [f"fields {', '.join(found.fields)}"] if found.fields else []
     if isinstance(found, store.Problem):
-        words += [f"fields {', '.join(found.fields)}"] if found.fields else []
         words += [f"versions {_span(found.versions)}"] if found.versions else []
     return f" ({'; '.join(words)})" if words else ""
 

@@ -115,7 +115,8 @@ class DataFileReader:
     @property
     def damaged(self) -> list[int]:
         """Numbers of the batches of which some rows, or all, may be lost."""
-        return [number for number in range(len(self.batch_rows)) if number not in self.readable]
+        whole = set(self.readable)
+        return [number for number in range(len(self.batch_rows)) if number not in whole]
 
     def extent(self, number: int) -> tuple[int, int]:
         """Begin and end of a batch in the file."""

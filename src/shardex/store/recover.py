@@ -245,8 +245,9 @@ class _DamagedVersion:
         found = []
         for use in self._uses:
             reader = self._files[use.file.path]
+            begins = use.start + np.cumsum([0, *reader.batch_rows])
             for number in reader.damaged if use.kind == "values" else ():
-                begin = use.start + sum(reader.batch_rows[:number])
+                begin = int(begins[number])
                 damages = reader.damages or ()
                 why = next(one.what for one in (*(one for one in damages if one.batch == number), *damages))
                 parts = runs_of_fields({n: self._lost_values(begin, number, n, use) for n in use.fields})
