@@ -522,7 +522,7 @@ def test_recover(store: Path, tmp_path: Path) -> None:
     path = Path(sx.open(store).shards([1])[0])
     os.truncate(path, 200)
     lost, saved = run("recover", store, tmp_path / "new", code=1).output.splitlines()
-    assert lost.startswith(f"lost: data/{path.name}: expected ") and lost.endswith("(samples 1 to 2)")
+    assert lost.startswith(f"lost: data/{path.name}: expected ") and lost.endswith("(samples 1 to 2; fields n, s)")
     assert saved == f"saved 1 sample in {tmp_path / 'new'}"
     assert list(sx.open(tmp_path / "new")) == [{"n": 1, "s": "new"}]
     (store / "_shardex/00000003.json").unlink()

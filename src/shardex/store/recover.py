@@ -61,7 +61,7 @@ class Lost:
     """Rows of the samples in the damaged dataset; None if they are not known."""
     why: str
     fields: tuple[str, ...] = ()
-    """The fields that cannot be read; empty if no field can."""
+    """The fields that cannot be read; empty if they are not known."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +253,7 @@ class _DamagedVersion:
                 parts = runs_of_fields({n: self._lost_values(begin, number, n, use) for n in use.fields})
                 for some, fields in parts:
                     rows = self._live.rows(np.array([begin + some.start, begin + some.stop]))
-                    every = () if fields == use.fields else fields
-                    found.append(Lost(use.file.path, range(*rows.tolist()), why, every))
+                    found.append(Lost(use.file.path, range(*rows.tolist()), why, fields))
         return [one for one in found if one.samples]
 
     def _lost_values(self, begin: int, number: int, name: str, use: Use) -> NDArray[np.bool_]:
