@@ -29,7 +29,7 @@ from tests.agreement import plain
 from tests.faults.processes import FULL
 
 ROWS = 120
-CASES = 200 if FULL else 3
+CASES = 60 if FULL else 3
 SCHEMA = {
     "n": int,
     "number": sx.Optional(sx.Value("int32")),
