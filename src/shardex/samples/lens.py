@@ -22,7 +22,7 @@ from shardex.samples.class_record import is_sample_class
 from shardex.samples.field_subset import FieldSubset
 from shardex.samples.lens_graph import LensGraph, type_name
 from shardex.samples.sample import DictSample, fields_of, same, short
-from shardex.schema import describe
+from shardex.schema import describe, without_aliases
 
 S = TypeVar("S")
 V = TypeVar("V")
@@ -258,10 +258,11 @@ def _hints(function: Any, frame: types.FrameType) -> dict[str, Any]:
     if not isinstance(function, types.FunctionType):
         return {}
     try:
-        return typing.get_type_hints(function, localns={**frame.f_locals})
+        hints = typing.get_type_hints(function, localns={**frame.f_locals})
     except NameError as error:
         where = f"at {function.__module__}.{function.__qualname__}"
         raise LensError(f"expected types that are defined where the lens is made: {error} - {where}") from None
+    return {name: without_aliases(hint) for name, hint in hints.items()}
 
 
 def _sample_type(hint: Any) -> Any:

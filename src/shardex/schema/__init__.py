@@ -8,6 +8,7 @@ from samples. Writers call `fit` and then a codec; readers call a codec and then
 - `time_features`: features of dates and times, and the conversion of their values
 - `media_features`: features of images, audio and video
 - `features`: features that contain others, `Features`, and features of types and annotations
+- `type_aliases`: what the type aliases in annotations stand for
 - `infer`: features of samples
 - `fit`, `fit_columns`: convert values, samples and columns to their features
 - `plain_form`: values in the form that JSON and MessagePack hold, metadata of datasets
@@ -102,6 +103,7 @@ from shardex.schema.media_features import (
 )
 from shardex.schema.plain_form import MADE_BY, copied_metadata, other_metadata, plain_form, plain_metadata
 from shardex.schema.time_features import UNITS, Date, Duration, Time, TimeFeature, Timestamp
+from shardex.schema.type_aliases import without_aliases
 
 __all__ = [
     "COMPACT",
@@ -195,4 +197,5 @@ __all__ = [
     "to_sample",
     "unscaled",
     "unwrap_optional",
+    "without_aliases",
 ]

@@ -28,6 +28,7 @@ from shardex.errors import ArgumentError, FormatError, SchemaError, unknown_fiel
 from shardex.schema.leaf_features import Array, Bytes, ClassLabel, Decimal, Feature, Json, Null, Opaque, Text, Value
 from shardex.schema.media_features import Audio, Image, Media, Video
 from shardex.schema.time_features import UNITS, Date, Duration, Time, Timestamp
+from shardex.schema.type_aliases import without_aliases
 
 _DECIMAL = Decimal(38, 9)
 """The feature of the annotation `Decimal`, which has no digits."""
@@ -347,6 +348,7 @@ def feature_of(hint: Any) -> Feature:
         return hint
     if isinstance(hint, str | np.dtype):
         return _NAMED.get(str(hint)) or _of_dtype(str(hint))
+    hint = without_aliases(hint)
     try:
         if (known := _PLAIN_TYPES.get(hint)) is not None:
             return known
@@ -383,13 +385,17 @@ def _of_dtype(name: str) -> Feature:
 
 
 def hints_of(schema: type) -> dict[str, Any]:
-    """Return the fields of a class with their types; annotations written as strings are resolved.
+    """Return the fields of a class with their types; annotations that are strings or type aliases are resolved.
 
     >>> class Point:
     ...     x: "int"
     >>> hints_of(Point)
     {'x': <class 'int'>}
     """
+    return {name: without_aliases(hint) for name, hint in _hints_of(schema).items()}
+
+
+def _hints_of(schema: type) -> dict[str, Any]:
     if isinstance(fields := getattr(schema, "model_fields", None), Mapping):  # of a pydantic model, which resolved them
         return {name: _of_pydantic(one.annotation, one.metadata) for name, one in fields.items()}
     try:

@@ -18,7 +18,7 @@ from shardex import samples as core
 from shardex.compat.atdata._helpers import FORMAT_SERIALIZERS, bytes_to_array
 from shardex.compat.atdata.lens import FieldsOf, Lens, LensNetwork
 from shardex.errors import FormatError, SchemaError
-from shardex.schema import MSGPACK, describe, hints_of
+from shardex.schema import MSGPACK, describe, hints_of, without_aliases
 
 T = TypeVar("T")
 DT = TypeVar("DT")
@@ -105,7 +105,7 @@ def field_types(kind: type) -> dict[str, Any]:
         return dict(hints_of(kind))
     except SchemaError:
         names = vars(sys.modules.get(kind.__module__, types))
-        return {one.name: _evaluated(one.type, names) for one in dataclasses.fields(kind)}
+        return {one.name: without_aliases(_evaluated(one.type, names)) for one in dataclasses.fields(kind)}
 
 
 def _evaluated(hint: Any, names: dict[str, Any]) -> Any:
