@@ -375,3 +375,17 @@ def test_missing_pyav_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, mp
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(MissingExtraError, match=r"video needs av, .*: pip install 'shardex\[video\]'"):
         decode_frames(mp4)
+
+
+def test_titles_that_are_not_utf8() -> None:
+    out = io.BytesIO()
+    with av.open(out, "w", format="matroska") as file:
+        file.metadata["title"] = "caf\u00e9"
+        stream = file.add_stream("mpeg4", rate=25)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height = 32, 32
+        frame = av.VideoFrame.from_ndarray(np.zeros((32, 32, 3), np.uint8))
+        for packet in (*stream.encode(frame), *stream.encode()):
+            file.mux(packet)
+    damaged = out.getvalue().replace("caf\u00e9".encode(), b"caf\xe9!")
+    assert damaged != out.getvalue() and video_info(damaged).frames == 1

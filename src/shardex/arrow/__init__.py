@@ -83,6 +83,7 @@ from shardex.arrow.types import (
     features_of_arrow,
     items_per_row,
     number_array,
+    number_dtype,
     schema_text,
 )
 
@@ -133,6 +134,7 @@ __all__ = [
     "null_paths_of_counts",
     "nullable_paths",
     "number_array",
+    "number_dtype",
     "open_ipc_file",
     "rows_that_need",
     "samples_table",

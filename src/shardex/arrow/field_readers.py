@@ -20,7 +20,7 @@ from shardex.arrow.chunks import Chunks, FieldReader, Getter, typed
 from shardex.arrow.decode import time_column
 from shardex.arrow.list_readers import BytesReader, FreeShapeReader, MediaReader, RaggedReader, ShapedReader
 from shardex.arrow.media_structs import ReadFile, holds_media_structs, media_decoder, no_file
-from shardex.arrow.types import fixed_sizes, is_binary, is_list, is_media_struct, is_text
+from shardex.arrow.types import fixed_sizes, is_binary, is_list, is_media_struct, is_text, number_dtype
 from shardex.errors import FormatError
 from shardex.kernel import Column, Integers, Ranges, Segments, pooled_empty, row_ranges, take, with_missing
 from shardex.schema import (
@@ -55,7 +55,7 @@ def reader_of(
         case Value(dtype="bool") if pa.types.is_boolean(kind):
             return _BoolReader(name, feature, chunks)
         case Value() | ClassLabel() if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return _FixedWidthReader(name, feature, chunks, np.dtype(kind.to_pandas_dtype()), ())
+            return _FixedWidthReader(name, feature, chunks, number_dtype(kind), ())
         case Text() | Bytes() | Json() | Array() if _has_offsets(kind):
             return BytesReader(name, feature, chunks, kind)
         case Array() if feature.fixed and feature.shape and pa.types.is_fixed_size_list(kind):

@@ -82,6 +82,15 @@ def number_array(values: NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(data)], 0)
 
 
+def number_dtype(kind: pa.DataType) -> np.dtype[Any]:
+    """Return the dtype of an Arrow type of numbers or booleans; `to_pandas_dtype` needs pandas before pyarrow 26.
+
+    >>> number_dtype(pa.float16()), number_dtype(pa.uint8()), number_dtype(pa.bool_())
+    (dtype('float16'), dtype('uint8'), dtype('bool'))
+    """
+    return np.dtype({"halffloat": "float16", "float": "float32"}.get(str(kind), str(kind)))
+
+
 def storage_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return the dtype in which elements of a dtype are stored.
 
@@ -391,7 +400,7 @@ def _from_type(kind: pa.DataType, path: Path, nulls: Collection[Path]) -> Featur
         return Json()
     types, kind = pa.types, value_type(kind)
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
-        return Value(np.dtype(kind.to_pandas_dtype()).name)
+        return Value(number_dtype(kind).name)
     if is_text(kind):
         return Text()
     if is_binary(kind):
@@ -428,7 +437,9 @@ def _from_tensor_type(kind: pa.DataType) -> Feature | None:
     """Return the feature of Arrow's extension type for tensors, `None` for other types and permuted dimensions."""
     if not isinstance(kind, pa.FixedShapeTensorType) or (order := kind.permutation or []) != sorted(order):
         return None
-    array = Array(str(np.dtype(kind.value_type.to_pandas_dtype())), tuple(kind.shape))
+    if not (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)):
+        return None
+    array = Array(number_dtype(kind.value_type).name, tuple(kind.shape))
     return array if _readable(array, kind) else None
 
 

@@ -84,7 +84,8 @@ class VideoTrack:
             io.BytesIO(self._data),
             "r",
             container_options={"format_whitelist": _DEMUXERS, "protocol_whitelist": "none"},
-            metadata_errors="replace",
+            # Titles and other texts that are not UTF-8; from version 19 on, PyAV accepts them without an option.
+            **{"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {},
         )
         # The cover of an album is a track of one frame, too.
         cover = av.stream.Disposition.attached_pic
