@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.servers", "tests.ray"]
+pytest_plugins = ["tests.servers", "tests.ray", "tests.left_out_packages"]
 
 # A deadline would fail tests on a busy machine.
 settings.register_profile("default", settings.get_profile("default"), deadline=None)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import shardex as sx
 from shardex.dataset import Dataset
@@ -83,6 +82,8 @@ def test_options_of_the_feature(tmp_path: Path) -> None:
 
 
 def test_other_options_for_a_view(ds: Dataset) -> None:
+    import torch
+
     clips = ds.decode(audio=sx.Audio(4000, frames=100), video=sx.Video(2, stride=3, sampling="start"))
     assert clips[0].audio.shape == (100, 1)
     assert first_frames(clips.read([0, 1])["video"]) == [[10, 13], [20, 23]]
@@ -96,6 +97,8 @@ def test_other_options_for_a_view(ds: Dataset) -> None:
 
 
 def test_tensors_have_their_channels_first(ds: Dataset) -> None:
+    import torch
+
     sample = ds.decode("torch")[2]
     assert sample.audio.shape == (1, 600) and sample.video.shape == (6, 3, 8, 12)
     assert sample.audio.dtype == torch.float32 and sample.video.dtype == torch.uint8

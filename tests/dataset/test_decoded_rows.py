@@ -12,7 +12,6 @@ import numpy as np
 import PIL.Image
 import pytest
 import simplejpeg  # type: ignore[import-untyped]
-import torch
 from numpy.typing import NDArray
 
 import shardex as sx
@@ -149,6 +148,8 @@ def test_errors_name_sample_file_and_field(tmp_path: Path) -> None:
 
 
 def test_forms(ds: Dataset) -> None:
+    import torch
+
     tensor = ds.decode("torch")[1].image
     assert isinstance(tensor, torch.Tensor)
     np.testing.assert_array_equal(tensor.movedim(0, -1).numpy(), PIXELS[1])
@@ -324,6 +325,8 @@ def test_results_with_the_options_of_the_decoding_keep_the_bytes(ds: Dataset, tm
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_map_of_tensors(ds: Dataset, tmp_path: Path, batched: Any) -> None:
+    import torch
+
     tensors = ds.decode("torch")
     same = tensors.map(lambda one: {"image": one.image, "label": one.label}, batched=batched)
     assert same.features["image"] == sx.Image() and stored_images(same) == JPEGS

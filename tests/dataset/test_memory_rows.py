@@ -53,7 +53,7 @@ def test_list_rows_read_one_dtype(values: list[Any]) -> None:
         assert column.dtype == feature.dtype and column.tolist() == [values[row] for row in wanted]
 
 
-@pytest.mark.parametrize("missing", [None, np.timedelta64("NaT")], ids=["none", "NaT"])
+@pytest.mark.parametrize("missing", [None, np.timedelta64("NaT", "s")], ids=["none", "NaT"])
 def test_list_rows_read_time_spans_in_one_unit(missing: Any) -> None:
     rows = ListRows([{"x": np.timedelta64(3, "D")}, {"x": missing}, {"x": np.timedelta64(1, "ms")}])
     assert rows.features == Features({"x": Optional(Duration("ms"))})

@@ -12,7 +12,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-import torch
 
 import shardex as sx
 from shardex.errors import ArgumentError, SchemaError
@@ -45,6 +44,8 @@ def test_tables_are_opened_and_written(tmp_path: Path, kind: str) -> None:
 
 
 def test_columns_of_arrays() -> None:
+    import torch
+
     ds = sx.open({"x": X, "v": V, "t": torch.arange(4), "s": np.array(list("abcd")), "r": [X[:k] for k in range(4)]})
     assert str(ds.features) == "x int16, v float32[2], t int64, s text, r int16[?]"
     assert ds[2].v.tolist() == [4, 5] and ds[-1].s == "d" and ds[3].r.tolist() == [0, 1, 2]

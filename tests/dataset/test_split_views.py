@@ -216,7 +216,7 @@ class TestTime:
         for cut in (times[2], text, np.array([text]), [times[2]]):
             assert [len(part) for part in ds.split(time="t", at=cut)] == [2, 4]
         other = times[2].replace(tzinfo=None if zone else dt.UTC)
-        for wrong in (other, other.isoformat(), 4, 4.5, np.int64(4), np.datetime64("NaT"), True, float("nan")):
+        for wrong in (other, other.isoformat(), 4, 4.5, np.int64(4), np.datetime64("NaT", "s"), True, float("nan")):
             with pytest.raises(ArgumentError, match="for at"):
                 ds.split(time="t", at=wrong)
         for midnight in (dt.date(2024, 7, 1), np.datetime64("2024-07-01"), "2024-07-01"):

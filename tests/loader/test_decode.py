@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import simplejpeg  # type: ignore[import-untyped]
-import torch
 from numpy.typing import NDArray
 
 import shardex as sx
@@ -137,6 +136,8 @@ def test_transform_gets_what_the_steps_made(ds: Dataset) -> None:
 
 
 def test_tensors_have_their_channels_first(ds: Dataset) -> None:
+    import torch
+
     for data in (ds, ds.decode("torch")):
         batch = next(iter(sx.Loader(data, 8, to="torch")))
         assert isinstance(batch.image, torch.Tensor) and batch.image.shape == (8, 3, 12, 16)

@@ -66,7 +66,7 @@ def test_text_is_iso() -> None:
         (Timestamp("s"), MOMENT.replace(microsecond=1), "which is more precise"),
         (Timestamp("us"), np.datetime64(1, "ns"), "which is more precise"),
         (Timestamp("ns"), dt.datetime(3000, 1, 1), "out of range"),
-        (Timestamp("us"), np.datetime64("NaT"), "got datetime64 NaT"),
+        (Timestamp("us"), np.datetime64("NaT", "us"), "got datetime64.us. NaT"),
         (Timestamp("us"), pd.NaT, "NaT"),
         (Timestamp("us"), "2024-01-01", "expected timestamp.us., got str"),
         (Timestamp("us"), dt.date(2024, 1, 1), "expected timestamp.us., got date"),
@@ -91,7 +91,7 @@ def test_values_of_pandas_and_numpy() -> None:
     assert Timestamp("us", "UTC").number(pd.Timestamp("2024-07-01 02:00", tz="Europe/Berlin")) == 1719792000000000
     assert Duration("ns").number(pd.Timedelta(1001, "ns")) == 1001
     assert Date().number(np.datetime64("2024-02")) == 19754
-    assert fit(pd.NaT, Optional(Timestamp())) is None and fit(np.timedelta64("NaT"), Optional(Duration())) is None
+    assert fit(pd.NaT, Optional(Timestamp())) is None and fit(np.timedelta64("NaT", "us"), Optional(Duration())) is None
 
 
 @pytest.mark.parametrize(

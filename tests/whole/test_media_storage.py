@@ -10,7 +10,6 @@ import numpy as np
 import PIL.Image
 import pyarrow as pa
 import pytest
-import torch
 from numpy.typing import NDArray
 
 import shardex as sx
@@ -235,6 +234,8 @@ def test_an_instance_keeps_the_image_that_it_was_given() -> None:
 
 
 def test_tensors_are_written_with_channels_first(tmp_path: Path) -> None:
+    import torch
+
     tensor = torch.from_numpy(PIXELS.copy()).permute(2, 0, 1)
     samples = [{"image": tensor}, {"image": tensor[0]}, {"image": tensor[:1]}]
     ds = sx.write(tmp_path / "d", samples, {"image": Image(decode=False)})

@@ -153,7 +153,7 @@ def missing_value(dtype: np.dtype[Any]) -> Any:
     ['nan', '0', 'NaT']
     """
     if dtype.kind in "mM":
-        return (np.datetime64 if dtype.kind == "M" else np.timedelta64)("NaT")
+        return np.array("NaT", dtype)[()]  # with its unit: numpy deprecates times without one
     return np.nan if dtype.kind in "fc" else 0
 
 

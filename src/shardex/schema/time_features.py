@@ -117,7 +117,7 @@ _TICKS = {
 def is_missing_time(value: Any) -> bool:
     """Return whether a value is NaT of numpy or pandas, which stands for a missing value.
 
-    >>> is_missing_time(np.datetime64("NaT")), is_missing_time(dt.date(2024, 1, 1)), is_missing_time(float("nan"))
+    >>> is_missing_time(np.datetime64("NaT", "s")), is_missing_time(dt.date(2024, 1, 1)), is_missing_time(float("nan"))
     (True, False, False)
     """
     if isinstance(value, np.datetime64 | np.timedelta64):

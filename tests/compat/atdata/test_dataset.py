@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow.lib import ArrowException
-from torch.utils.data import DataLoader, IterableDataset
 
 from shardex.compat import atdata
 from tests.compat.atdata.sample_classes import Label, Name, Picture, Size, picture, write_shards, write_tar
@@ -440,6 +439,8 @@ def test_failed_export_leaves_nothing(ds: atdata.Dataset[Any], tmp_path: Path) -
 
 @pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("spawn", 1)])
 def test_workers_of_torch_divide_the_samples(ds: atdata.Dataset[Any], method: str, workers: int) -> None:
+    from torch.utils.data import DataLoader, IterableDataset
+
     assert len(ds) == COUNT  # the parent has opened the files too
     stream = ds.filter(is_odd).ordered(batch_size=2)
     assert isinstance(stream, IterableDataset)
@@ -448,6 +449,8 @@ def test_workers_of_torch_divide_the_samples(ds: atdata.Dataset[Any], method: st
 
 
 def test_workers_of_torch_divide_one_shard(tmp_path: Path) -> None:
+    from torch.utils.data import DataLoader
+
     one = atdata.Dataset[PICTURE](write_tar(tmp_path / "a.tar", map(picture, range(COUNT))))
     loader = DataLoader(one.shuffled(), batch_size=None, num_workers=2, multiprocessing_context="fork")
     epochs = [numbers(loader), numbers(loader)]

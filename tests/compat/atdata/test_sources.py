@@ -16,7 +16,6 @@ from typing import IO, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from torch.utils.data import DataLoader
 
 from shardex.compat import atdata
 from shardex.compat.atdata import _sources
@@ -318,6 +317,8 @@ def test_random_access_to_a_source_of_the_user(own: InMemory) -> None:
 
 
 def test_source_of_the_user_in_workers_of_torch(own: InMemory) -> None:
+    from torch.utils.data import DataLoader
+
     ds = atdata.Dataset[PICTURE](own)
     for stream in (ds.ordered(), ds.shuffled(buffer_samples=2)):
         loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context="fork")

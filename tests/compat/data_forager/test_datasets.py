@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch.utils.data import DataLoader
 
 from shardex.compat.data_forager.datasets.common import Dataset, SubsampledDataset
 from shardex.compat.data_forager.datasets.jsonl import JsonlDataset
@@ -120,6 +118,8 @@ def test_a_pickled_dataset_whose_index_was_made_again_raises(lines: JsonlDataset
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize("method", [None, "fork", "spawn"])
 def test_torch_loads_lines_in_workers(lines: JsonlDataset, method: str | None) -> None:
+    from torch.utils.data import DataLoader
+
     assert lines[0] == expected(0)
     workers: dict[str, Any] = {} if method is None else {"num_workers": 1 + (method == "fork")}
     loader: Any = DataLoader(lines, batch_size=32, shuffle=True, multiprocessing_context=method, **workers)  # type: ignore[arg-type]
@@ -136,6 +136,9 @@ def test_torch_loads_lines_in_workers(lines: JsonlDataset, method: str | None) -
 
 
 def test_torch_loads_arrays(folder: Path) -> None:
+    import torch
+    from torch.utils.data import DataLoader
+
     create_tokenize_and_index_with_aux_func(
         parts, letters, 0, {"loss_mask": LossMaskGenerator()}, str(folder), sample_size=16
     )()
@@ -195,6 +198,8 @@ def test_places_of_samples(lines: JsonlDataset, folder: Path) -> None:
 
 
 def test_subsampled_datasets_take_all_kinds_of_numbers(lines: JsonlDataset) -> None:
+    from torch.utils.data import DataLoader
+
     some = SubsampledDataset(lines, 0.1, seed=1)
     assert len(some) == 30 and some[np.int64(3)] == some[3] and some[-1] == some[29]
     assert some[1:4] == [some[1], some[2], some[3]] == some[[1, 2, 3]]

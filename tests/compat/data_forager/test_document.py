@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from shardex.compat.data_forager.datasets.jsonl import JsonlDataset
 from shardex.compat.data_forager.indexers.jsonl_indexer import create_default_jsonl_indexer
@@ -33,6 +32,8 @@ def make_tokenizer(folder: Path) -> None:
 
 @pytest.mark.filterwarnings("default")  # of the package transformers
 def test_every_code_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
     monkeypatch.chdir(tmp_path)
     for folder in ("data", "corpus"):
         (tmp_path / folder).mkdir()

@@ -22,7 +22,6 @@ import psutil
 import pytest
 import splitdataloader as original
 import splitdataloader.data_writer_and_loader as original_module
-from torch.utils.data import DataLoader
 
 import shardex as sx
 from shardex.compat.splitdataloader import SplitDataLoader, data_writer_and_loader, write_split_data
@@ -360,6 +359,8 @@ def test_shardex_opens_what_is_written_with_its_fields(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_loader_in_workers_of_torch(tmp_path: Path, method: str) -> None:
+    from torch.utils.data import DataLoader
+
     loader = SplitDataLoader(written(tmp_path / "d"))
     assert loader[3] == PACKETS[3]
     batches = DataLoader(

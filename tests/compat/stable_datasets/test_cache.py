@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from PIL import Image as PILImage
 
 import shardex as sx
@@ -301,6 +300,8 @@ def test_files_that_a_generator_overwrites_are_read_before(tmp_path: Path, other
 
 
 def test_buffers_that_a_generator_fills_again_are_copied(tmp_path: Path) -> None:
+    import torch
+
     series = Sequence(Sequence(Value("int64")))
     features = Features({"data": Value("binary"), "many": Sequence(Value("binary")), "a": series, "b": series})
     data, inner, array = bytearray(1), [0], np.zeros(1, np.int64)

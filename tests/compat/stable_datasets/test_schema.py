@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from PIL import Image as PILImage
 
 import shardex.schema as core
@@ -138,6 +137,8 @@ def test_features_of_shardex() -> None:
 
 
 def test_value() -> None:
+    import torch
+
     assert Value("int64").encode(np.int32(5)) == 5
     assert Value("float32").encode(torch.tensor(0.5)) == 0.5
     assert Value("string").encode("a") == "a"
@@ -167,6 +168,8 @@ def test_class_label() -> None:
 
 def test_sequences_are_arrays_in_numpy_and_torch() -> None:
     """Defect 8 of E3: they stayed lists, so that ``sample["series"].shape`` failed."""
+    import torch
+
     series = Sequence(Sequence(Value("float32")))
     assert series.encode(np.ones((2, 3), np.float32)) == [[1, 1, 1], [1, 1, 1]]
     assert series.format([[1, 2], [3, 4]], format_type="default") == [[1, 2], [3, 4]]
@@ -184,6 +187,8 @@ def test_sequences_are_arrays_in_numpy_and_torch() -> None:
 
 
 def test_items_of_sequences_are_encoded() -> None:
+    import torch
+
     assert Sequence(ClassLabel(["a", "b"])).encode(["b", 0]) == [1, 0]
     images = Sequence(Image())
     stored = images.encode([np.zeros((2, 3, 3), np.uint8)])
@@ -215,6 +220,8 @@ def test_dtypes_of_arrays_may_be_those_of_numpy() -> None:
 
 def test_integer_arrays_stay_integers_in_torch() -> None:
     """Defect 8 of E3: they became float32."""
+    import torch
+
     feature = Array4D((1, 1, 1, 2), "int64")
     tensor = feature.format(feature.encode([[[[1, 2**60]]]]), format_type="torch")
     assert tensor.dtype == torch.int64 and tensor.tolist() == [[[[1, 2**60]]]]
@@ -267,6 +274,8 @@ def test_images_keep_their_encoding(tmp_path: Path) -> None:
 
 
 def test_forms_of_images() -> None:
+    import torch
+
     image = Image()
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     stored = image.encode(pixels)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-import torch
 
 import shardex as sx
 from shardex.compat.stable_datasets import cache as cache_module
@@ -78,6 +77,8 @@ def places(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_built_once_and_reused(places: dict[str, Path]) -> None:
+    import torch
+
     splits = build(Numbers, **places)
     assert isinstance(splits, StableDatasetDict) and {name: len(one) for name, one in splits.items()} == {
         "train": 10,
