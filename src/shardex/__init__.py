@@ -14,6 +14,7 @@ know:
 """
 
 import importlib as _importlib
+import sys as _sys
 import typing as _typing
 
 __version__ = "0.1.0"
@@ -98,6 +99,16 @@ __all__ = [
     "video_info",
     "write",
 ]
+
+
+_PROBLEMS = {
+    "Linux or macOS, got Windows: use Linux under Windows (WSL)": _sys.platform == "win32",
+    "a little-endian processor, such as x86-64 or ARM64, got a big-endian one": _sys.byteorder != "little",
+    "Python of 64 bits, got 32 bits: install the 64-bit build": _sys.maxsize < 1 << 32,
+}
+for _problem, _found in _PROBLEMS.items():
+    if _found:
+        raise _importlib.import_module("shardex.errors").UnsupportedPlatformError(f"shardex expected {_problem}")
 
 
 if _typing.TYPE_CHECKING:

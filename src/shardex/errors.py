@@ -39,7 +39,8 @@
     │       └── ForkSafetyError               remote storage used in a forked child process
     ├── ClosedError (ValueError)              a writer or loader used after `close`
     ├── WorkerError (RuntimeError)            a worker process that died, or an error that cannot be unpickled
-    └── MissingExtraError (ImportError)       an optional dependency that is not installed
+    ├── MissingExtraError (ImportError)       an optional dependency that is not installed
+    └── UnsupportedPlatformError (ImportError)  Windows, a big-endian machine, or Python of 32 bits
 
 Each class also inherits the built-in exception that a caller would expect, so ``except IndexError`` works.
 """
@@ -88,6 +89,7 @@ __all__ = [
     "UnknownKeyError",
     "UnknownSplitError",
     "UnsafeError",
+    "UnsupportedPlatformError",
     "VersionExpired",
     "WorkerError",
     "nearest",
@@ -262,6 +264,10 @@ class MissingExtraError(ShardexError, ImportError):
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
         return MissingExtraError, self._arguments
+
+
+class UnsupportedPlatformError(ShardexError, ImportError):
+    """A system on which shardex does not run; the message says what to use."""
 
 
 def nearest(name: object, known: Iterable[object]) -> str:

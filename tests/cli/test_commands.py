@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import shardex as sx
 from shardex.cli import commands as cli
+from shardex.kernel import KERNEL
 
 COMMANDS = ["info", "head", "show", "sql", "index", "demo", "convert", "tokenize"]
 COMMANDS += ["history", "restore", "clean", "compact", "verify", "recover"]
@@ -77,7 +78,7 @@ def test_every_command_is_documented() -> None:
 
 
 def test_version() -> None:
-    assert run("--version").output == f"shardex {sx.__version__}\n"
+    assert run("--version").output == f"shardex {sx.__version__}, kernel: {KERNEL}\n"
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["info", "--help"]], ids=" ".join)
@@ -396,7 +397,7 @@ def test_warnings_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     with pytest.raises(SystemExit):
         cli.main()
     assert warnings.formatwarning(UserWarning("odd"), UserWarning, "file.py", 1) == "shardex: warning: odd\n"
-    assert capsys.readouterr().out == f"shardex {sx.__version__}\n"
+    assert capsys.readouterr().out == f"shardex {sx.__version__}, kernel: {KERNEL}\n"
 
 
 # -- demo -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -85,3 +88,25 @@ def test_buffers_of_any_dtype(dtype: str, shape: tuple[int, ...]) -> None:
 def test_noncontiguous_buffer_raises() -> None:
     with pytest.raises(ValueError, match="contiguous"):
         Segments.of(np.zeros((3, 4), order="F"))
+
+
+MISSING = """
+import sys
+sys.modules["shardex.kernel._gather"] = None  # as if it was not built
+from shardex.kernel import KERNEL
+import shardex.kernel.gather
+print(KERNEL)
+"""
+
+
+@pytest.mark.parametrize(("wanted", "warnings"), [("", 1), ("c", 1), ("numpy", 0)])
+def test_a_kernel_that_is_not_built_is_told_once(wanted: str, warnings: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MISSING],
+        env={**os.environ, "SHARDEX_KERNEL": wanted},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "numpy\n")
+    assert done.stderr.count("the C kernel of shardex is not built") == warnings

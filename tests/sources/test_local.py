@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -24,6 +25,7 @@ from shardex.errors import (
     TruncatedShardError,
 )
 from shardex.sources import ByteRange, LocalSource, local, make_folder
+from shardex.sources.local import sync_file
 from tests.resident_pages import PAGE, become_resident, evict, resident_pages
 
 linux = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
@@ -358,3 +360,18 @@ def test_a_contained_source_notices_folders_that_become_links(tmp_path: Path) ->
     assert bytes(place.load("other/a")) == b"inside"
     with pytest.raises(PathError, match="got a link to"):
         place.load("other/b")
+
+
+@pytest.mark.parametrize("command", [fcntl.F_SETFD, 0x7FFFFFFF], ids=["known", "unknown"])
+def test_full_sync_of_macos(tmp_path: Path, command: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F_SETFD, which makes a descriptor inheritable, stands for F_FULLFSYNC, which Linux lacks."""
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", command, raising=False)
+    with open(tmp_path / "a", "wb") as file:
+        sync_file(file.fileno())
+        assert os.get_inheritable(file.fileno()) == (command == fcntl.F_SETFD)
+
+
+def test_an_error_of_full_sync_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", fcntl.F_SETFD, raising=False)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        sync_file(1 << 20)

@@ -1,4 +1,7 @@
-"""Imports point one way: a room imports the rooms before it in `ROOMS`, and only through their doors."""
+"""Imports point one way: a room imports the rooms before it in `ROOMS`, and only through their doors.
+
+Files are synced in one place, which knows what that means on each system.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -62,3 +65,7 @@ def test_imports(path: Path) -> None:
 )
 def test_rule_finds_a_wrong_import(line: str) -> None:
     assert len(list(problems(PACKAGE / "sources" / "local.py", line))) == 1
+
+
+def test_one_place_syncs_files() -> None:
+    assert [path.name for path in PACKAGE.rglob("*.py") if "os.fsync" in path.read_text("utf-8")] == ["local.py"]

@@ -133,3 +133,17 @@ def test_ray_is_imported_when_it_is_used() -> None:
     assert done.stdout == "source\n"
     with pytest.raises(AttributeError, match="module 'shardex' has no attribute 'rays'"):
         _ = shardex.rays  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        ("platform = 'win32'", "got Windows: use Linux under Windows (WSL)"),
+        ("byteorder = 'big'", "got a big-endian one"),
+        ("maxsize = (1 << 31) - 1", "got 32 bits: install the 64-bit build"),
+    ],
+)
+def test_unsupported_platforms_are_told_at_the_import(change: str, advice: str) -> None:
+    code = f"import sys; sys.{change}\ntry:\n    import shardex\nexcept ImportError as error:\n    print(error)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert advice in done.stdout

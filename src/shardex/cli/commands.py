@@ -44,6 +44,7 @@ from shardex.dataset import Dataset
 from shardex.errors import ShardexError
 from shardex.files import Index, display_name
 from shardex.formats import ShardRows, open_rows
+from shardex.kernel import KERNEL
 from shardex.media import image_info
 from shardex.schema import ClassLabel, Feature, Image, Optional
 from shardex.sources import is_url
@@ -100,13 +101,16 @@ def main() -> None:
 
 def _print_version(requested: bool) -> None:
     if requested:
-        print(f"shardex {version('shardex')}")
+        print(f"shardex {version('shardex')}, kernel: {KERNEL}")
         raise typer.Exit()
 
 
 @app.callback(no_args_is_help=True)
 def _top(
-    _: Annotated[bool, typer.Option("--version", callback=_print_version, help="Print the version.")] = False,
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, help="Print version and kernel."),
+    ] = False,
 ) -> None:
     """One dataset API over sharded files. `shardex COMMAND --help` shows an example of each command."""
 

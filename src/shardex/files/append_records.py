@@ -26,7 +26,7 @@ from typing import IO, Any
 import msgspec
 
 from shardex.errors import FormatError, NotFoundError, SourceError, storage_errors
-from shardex.sources import LocalSource, Source, link_or_rename, make_folder, sync_folder
+from shardex.sources import LocalSource, Source, link_or_rename, make_folder, sync_file, sync_folder
 
 FOLDER = ".shardex"
 CLAIM = f"{FOLDER}/claim"
@@ -194,7 +194,7 @@ def link_together(source: str, target: str, files: Sequence[str]) -> None:
         inodes = {file: os.stat(os.path.join(source, file)).st_ino for file in files}
         record.write(msgspec.json.encode(_Record(os.fstat(record.fileno()).st_ino, inodes)))
         record.flush()
-        os.fsync(record.fileno())
+        sync_file(record.fileno())
         pending = _publish_record(draft, records)
         try:
             _link(source, target, files)

@@ -19,7 +19,7 @@ import msgspec
 
 from shardex.errors import AlreadyExistsError, storage_errors
 from shardex.files.append_records import FOLDER
-from shardex.sources import LockedFile, locked_file, make_folder, sync_folder
+from shardex.sources import LockedFile, locked_file, make_folder, sync_file, sync_folder
 
 LOCK = f"{FOLDER}/extend.lock"
 _DRAFT = f"{FOLDER}/extend.index"
@@ -115,7 +115,7 @@ def _make_index(source: str, target: str, before: _Before, adjust: Callable[[byt
     with open(draft, "ab") as file:
         file.write(added)
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
 
 
 def _extend(source: str, target: str, size: int) -> None:
@@ -123,7 +123,7 @@ def _extend(source: str, target: str, size: int) -> None:
         file.truncate(size)
         shutil.copyfileobj(new, file, 1 << 20)
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
 
 
 def _undo(target: str, before: _Before) -> None:

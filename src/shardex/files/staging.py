@@ -33,7 +33,7 @@ from shardex.files.all_or_nothing import AllOrNothing
 from shardex.files.append_records import CLAIM, link_together, pending_names, undo_unfinished
 from shardex.files.extend_files import extend_together
 from shardex.files.patterns import natural_order
-from shardex.sources import LocalSource, Place, Source, make_folder, place_of, sync_folder
+from shardex.sources import LocalSource, Place, Source, make_folder, place_of, sync_file, sync_folder
 
 MODES = ("create", "append", "overwrite")
 
@@ -247,7 +247,7 @@ class Stage:
         for folder, _, names in os.walk(self._folder):
             for name in names:
                 with open(os.path.join(folder, name), "rb") as file:
-                    os.fsync(file.fileno())
+                    sync_file(file.fileno())
             sync_folder(folder)
 
     def _move(self) -> None:

@@ -19,7 +19,7 @@ import xxhash
 
 from shardex.errors import FormatError, SourceError, TruncatedShardError, storage_errors
 from shardex.formats.tar_blocks import BLOCK, end_of_tar, header, is_header_of, members, padding
-from shardex.sources import sync_folder
+from shardex.sources import sync_file, sync_folder
 
 UNFINISHED = "unfinished"
 """Name of a member that is being written or removed."""
@@ -158,7 +158,7 @@ class GrowingTar:
         """Make what was appended durable."""
         if self._dirty:
             with storage_errors(self.path, "sync"):
-                os.fsync(self._descriptor)
+                sync_file(self._descriptor)
                 if self._is_new:
                     sync_folder(os.path.dirname(self.path))
             self._dirty = self._is_new = False

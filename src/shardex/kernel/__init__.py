@@ -5,7 +5,7 @@ column for each field (`Columns`): a numpy array, a `Ragged` array, one of these
 Other rooms handle files and schemas.
 
 `row_ranges` and `locate` turn row numbers into byte `Ranges`; the kernel copies them: C code that releases the GIL, or
-numpy code with the same results where no compiler is available (or with ``SHARDEX_KERNEL=numpy``).
+numpy code with the same results where it was not built (then with a warning) or with ``SHARDEX_KERNEL=numpy``.
 
 - `buffers`: tables of numbered buffers that are opened and fetched on demand; chooses the kernel
 - `gather`: copies ranges and rows out of a table
@@ -22,7 +22,7 @@ numpy code with the same results where no compiler is available (or with ``SHARD
 
 from shardex.kernel.array_pool import allocating, keep_freed_memory, pooled_empty
 from shardex.kernel.block_flags import unchecked_ranges, unchecked_rows
-from shardex.kernel.buffers import Bytes, Fetch, Integers, Segments
+from shardex.kernel.buffers import KERNEL, Bytes, Fetch, Integers, Segments
 from shardex.kernel.checksums import checksums, first_difference
 from shardex.kernel.collect import collect_kernel
 from shardex.kernel.columns import MISSING, Column, Columns
@@ -50,6 +50,7 @@ from shardex.kernel.threads import cores, set_threads, threads
 from shardex.kernel.write_behind import BlockWriter
 
 __all__ = [
+    "KERNEL",
     "MISSING",
     "BlockWriter",
     "Bytes",

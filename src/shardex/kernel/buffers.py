@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -37,6 +38,13 @@ Triple = tuple[Integers, Integers, Integers]
 
 if (_wanted := os.environ.get("SHARDEX_KERNEL", "")) not in ("", "c", "numpy"):
     raise ValueError(f"expected SHARDEX_KERNEL to be c or numpy, got {_wanted!r}")
+
+if _gather is None and _wanted != "numpy":
+    warnings.warn(
+        "the C kernel of shardex is not built, numpy copies data instead, which is slower: install a C compiler and "
+        "then shardex again, or set SHARDEX_KERNEL=numpy to keep it so",
+        stacklevel=2,
+    )
 
 KERNEL: str = "numpy" if _gather is None or _wanted == "numpy" else "c"
 """Which kernel runs: ``"c"`` or ``"numpy"``."""

@@ -50,7 +50,15 @@ from shardex.sources.decompressed_source import DecompressedSource, Packed
 from shardex.sources.download import download_file
 from shardex.sources.file_lock import LockedFile, locked_file
 from shardex.sources.io_threads import fetches_started
-from shardex.sources.local import LocalSource, is_in_memory, link_or_rename, make_folder, open_regular, sync_folder
+from shardex.sources.local import (
+    LocalSource,
+    is_in_memory,
+    link_or_rename,
+    make_folder,
+    open_regular,
+    sync_file,
+    sync_folder,
+)
 from shardex.sources.page_cache import parse_size
 from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, check_path, check_text
 from shardex.sources.url import absolute_path, child_of, is_url, open_source, parent_of, place_of
@@ -100,5 +108,6 @@ __all__ = [
     "redact_url",
     "storage",
     "strip_credentials",
+    "sync_file",
     "sync_folder",
 ]

@@ -30,7 +30,7 @@ from shardex.errors import (
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.credentials import redact_url
 from shardex.sources.file_lock import locked_file
-from shardex.sources.local import make_folder, sync_folder
+from shardex.sources.local import make_folder, sync_file, sync_folder
 from shardex.sources.protocols import Source
 from shardex.sources.url import parent_of, place_of
 
@@ -190,4 +190,4 @@ def _digest(path: str, algorithm: str) -> str:
 
 def _sync(path: str) -> None:
     with open(path, "rb") as file:
-        os.fsync(file.fileno())
+        sync_file(file.fileno())

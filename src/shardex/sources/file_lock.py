@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from shardex.errors import storage_errors
-from shardex.sources.local import sync_folder
+from shardex.sources.local import sync_file, sync_folder
 
 _SHORTEST, _LONGEST = 0.02, 0.5
 """Seconds between two attempts to take the lock, while `waiting` is called."""
@@ -41,7 +41,7 @@ class LockedFile:
         with storage_errors(self.path, "write"):
             os.ftruncate(self.descriptor, 0)
             os.pwrite(self.descriptor, content, 0)
-            os.fsync(self.descriptor)
+            sync_file(self.descriptor)
             sync_folder(os.path.dirname(self.path))
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 from shardex.compat.atdata._exceptions import PartialFailureError
 from shardex.compat.atdata._logging import get_logger, log_operation
 from shardex.errors import storage_errors
+from shardex.sources import sync_file
 
 
 def process_shards(
@@ -72,7 +73,7 @@ class Checkpoint:
             self._text = "\n"
             out.write(f"{shard}\n")
             out.flush()
-            os.fsync(out.fileno())
+            sync_file(out.fileno())
         self._names.add(shard)
 
     def remove(self) -> None:
