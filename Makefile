@@ -24,10 +24,16 @@ ATTACKS := tests/whole/test_arrow_types.py tests/whole/test_random_schemas.py te
 APT = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 	&& apt-get install -y --no-install-recommends
 
-.PHONY: help setup demo test faults check sanitize bench clean
+# Other versions of Python, and the lowest versions of the core dependencies; the arguments are those of pytest.
+ELSEWHERE := PYTEST_DEBUG_TEMPROOT=$(TEMP) $(BIN)/python .ci/environments.py --hypothesis-profile=ci -n $(JOBS) \
+	-o tmp_path_retention_policy=failed
+# Tests of what differs there: annotations, times, video, Arrow without pandas, SQL in its sandbox.
+QUICK_TESTS := src/shardex/schema src/shardex/samples tests/schema tests/samples tests/arrow/test_types.py tests/dataset/test_sql_sandbox.py tests/media/test_video.py
+
+.PHONY: help setup demo test test-all faults check sanitize bench clean
 
 help:    ## show this list
-	@sed -n 's/^\([a-z]*\): .*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' Makefile | expand -t 10
 
 $(CORE): pyproject.toml setup.py constraints.txt $(SOURCES)
 	@command -v cc >/dev/null || $(APT) gcc libc6-dev python3-dev; } || true
@@ -52,6 +58,10 @@ demo: $(CORE)    ## write, read and check generated data in four formats; needs 
 test: setup    ## all tests and doctests, then those that reach the kernel again on the numpy kernel
 	$(IN_MEMORY)
 	SHARDEX_KERNEL=numpy $(IN_MEMORY) $(KERNEL_TESTS)
+	$(ELSEWHERE) -q $(QUICK_TESTS)
+
+test-all: setup    ## all tests on the other Pythons of this machine and with the lowest dependencies: about half an hour
+	$(ELSEWHERE)
 
 faults: setup    ## crashes, power cuts, full disks, races, damaged files, random attacks: about half an hour, best as root
 	SHARDEX_FAULTS=full $(PYTEST) tests/faults
@@ -83,4 +93,4 @@ bench: setup    ## measure shardex and its peers on the same data
 	$(BIN)/python benchmarks/run.py
 
 clean:    ## remove everything that was built, including .venv
-	rm -rf .venv build dist src/*.egg-info $(KERNELS:=*.so) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build dist src/*.egg-info $(KERNELS:=*.so) .pytest_cache .mypy_cache .ruff_cache .hypothesis

