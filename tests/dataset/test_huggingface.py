@@ -89,7 +89,7 @@ def example(k: int) -> dict[str, Any]:
         "st": {"a": None if k == 4 else k, "c": 1},
         "q": [{"t": "x", "j": {"k": [k, None]}}] * (k % 2),
         "j": {"k": k} if k % 2 else [k],
-        "when": np.datetime64("2020-01-01T00:00:00") + k,
+        "when": np.datetime64("2020-01-01T00:00:00") + np.timedelta64(k, "s"),
     }
 
 

@@ -161,16 +161,16 @@ def photos(tmp_path: Path) -> sx.Dataset:
     return sx.write(tmp_path / "photos", samples, {"image": sx.Image(), "label": LABELS}, progress=False)
 
 
-def test_images_are_shown_in_every_form(photos: sx.Dataset) -> None:
-    for form in ("numpy", "torch", "pil", False):
-        view = photos.decode(form)
-        for page in (
-            view.show()._repr_html_(),
-            view._repr_html_(),
-            view[0]._repr_html_(),
-            view[:2].show()._repr_html_(),
-        ):
-            assert "<img" in page and 'sx-failed"' not in page
+@pytest.mark.parametrize("form", ["numpy", "torch", "pil", False])
+def test_images_are_shown_in_every_form(photos: sx.Dataset, form: Any) -> None:
+    view = photos.decode(form)
+    for page in (
+        view.show()._repr_html_(),
+        view._repr_html_(),
+        view[0]._repr_html_(),
+        view[:2].show()._repr_html_(),
+    ):
+        assert "<img" in page and 'sx-failed"' not in page
     page = photos.rename(image="photo").select("photo").show()._repr_html_()
     assert page.count("<img") == 5
 

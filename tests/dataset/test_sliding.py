@@ -100,7 +100,7 @@ def test_fields_of_a_window(ds: sx.Dataset, rows: list[Row]) -> None:
     assert of_windows(view) == expected(rows, 8, 2, 1, drop=True)
     one = view[5]
     assert one.t.tolist() == [rows[n]["t"] for n in one.n] and one.v.tolist() == [rows[n]["v"] for n in one.n]
-    assert (np.diff([*one.t, *one.t_future]) >= np.timedelta64(0)).all() and one.x_future.dtype == np.float32
+    assert (np.diff([*one.t, *one.t_future]) >= np.timedelta64(0, "us")).all() and one.x_future.dtype == np.float32
     batch = view.read([7, 3, 7], ["x_future", "g"])
     assert batch.names == ["x_future", "g"] and batch["x_future"].shape == (3, 2)
     assert batch["x_future"][0].tolist() == view[7].x_future.tolist()

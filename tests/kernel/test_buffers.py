@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import shardex
 from shardex.errors import RangeError, TruncatedShardError
 from shardex.kernel import Ranges, Segments, take
 from tests.kernel.test_gather import FORMS, lazy
@@ -110,3 +113,14 @@ def test_a_kernel_that_is_not_built_is_told_once(wanted: str, warnings: int) -> 
     )
     assert (done.returncode, done.stdout) == (0, "numpy\n")
     assert done.stderr.count("the C kernel of shardex is not built") == warnings
+
+
+def test_kernels_run_on_older_versions_than_the_one_that_builds_them() -> None:
+    """The formats with `#` of `PyArg_ParseTuple`, built with Python 3.13, are refused by 3.11 and 3.12."""
+    package = Path(shardex.__file__).parent
+    found = [
+        path.name
+        for path in package.glob("*/*.c")
+        if re.search(r'(?:Parse\w*|BuildValue)\([^;"]*"[^":;]*#', path.read_text())
+    ]
+    assert len(list(package.glob("*/*.c"))) > 3 and found == []

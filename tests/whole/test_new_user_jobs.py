@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -27,13 +28,18 @@ def run(command: list[str], folder: Path, **variables: str) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("job", IN_PYTHON)
+def needs(job: str) -> pytest.MarkDecorator:
+    """The packages that a job imports."""
+    text = (FOLDER / f"{job}.py").read_text("utf-8")
+    return pytest.mark.needs(*re.findall(r"^ *(?:import|from) (\w+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("job", [pytest.param(job, marks=needs(job)) for job in IN_PYTHON])
 def test_job(tmp_path: Path, job: str) -> None:
-    if job == "notebook":
-        pytest.importorskip("IPython")
     run([sys.executable, "-W", "error", str(FOLDER / f"{job}.py")], tmp_path)
 
 
+@needs("s3")
 def test_job_s3(tmp_path: Path, bucket: str, seaweed: str) -> None:
     settings = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
     script = str(FOLDER / "s3.py")

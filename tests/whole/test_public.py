@@ -128,11 +128,15 @@ def test_ray_is_imported_when_it_is_used() -> None:
     code = "import sys, shardex; sys.modules['ray'] = None; shardex.ray"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "MissingExtraError: shardex.ray needs ray, which is not installed: pip install 'shardex[ray]'" in done.stderr
+    with pytest.raises(AttributeError, match="module 'shardex' has no attribute 'rays'"):
+        _ = shardex.rays  # type: ignore[attr-defined]
+
+
+@pytest.mark.needs("ray")
+def test_ray_is_found() -> None:
     code = "import shardex; print(shardex.ray.source.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "source\n"
-    with pytest.raises(AttributeError, match="module 'shardex' has no attribute 'rays'"):
-        _ = shardex.rays  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -510,11 +510,11 @@ static PyObject *json(PyObject *self, PyObject *args) {
     Py_buffer address, size, which, begin, length, have;
     PyObject *keys, *outs, *result = NULL;
     const char *kinds;
-    Py_ssize_t count;
     int strict, threads, refused = 0;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*O!y#O!w*pi:json", &address, &size, &which, &begin, &length, &PyTuple_Type, &keys, &kinds, &count,
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*O!yO!w*pi:json", &address, &size, &which, &begin, &length, &PyTuple_Type, &keys, &kinds,
                           &PyTuple_Type, &outs, &have, &strict, &threads))
         return NULL;
+    Py_ssize_t count = (Py_ssize_t)strlen(kinds);
     const uint8_t **source = NULL;
     uint8_t *done = NULL;
     json_field *fields = PyMem_Calloc((size_t)count + 1, sizeof *fields);

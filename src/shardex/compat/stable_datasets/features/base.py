@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shardex import schema as core
 from shardex.arrow import features_of_arrow
-from shardex.errors import SchemaError
+from shardex.errors import MissingExtraError, SchemaError
 
 _TYPES: dict[str, pa.DataType] = {
     **{name: pa.from_numpy_dtype(np.dtype(name)) for name in core.SCALARS},
@@ -79,16 +79,21 @@ def _python_scalar(value: Any) -> Any:
 
 def tensor_of(value: Any) -> Any:
     """Return an array as a tensor of torch, with the same dtype."""
-    import torch
+    return _torch().from_numpy(value)
 
-    return torch.from_numpy(value)
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "torch", 'the format "torch"') from None
+    return torch
 
 
 def _scalar_tensor(value: Any, format_type: str | None) -> Any:
     if format_type != "torch" or not isinstance(value, int | float):
         return value
-    import torch
-
+    torch = _torch()
     large = isinstance(value, int) and value >> 63 > 0  # only uint64 holds it
     return torch.tensor(value, dtype=torch.uint64) if large else torch.tensor(value)
 
