@@ -396,7 +396,7 @@ def _map_parts(kind: pa.DataType, replace: Callable[[pa.DataType], pa.DataType])
 def _from_type(kind: pa.DataType, path: Path, nulls: Collection[Path]) -> Feature:
     if (*path, "item") not in nulls and (tensor := _from_tensor_type(kind)) is not None:
         return tensor
-    if isinstance(kind, pa.JsonType):
+    if isinstance(kind, getattr(pa, "JsonType", ())):  # not in pyarrow 18
         return Json()
     types, kind = pa.types, value_type(kind)
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
