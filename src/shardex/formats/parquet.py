@@ -334,13 +334,21 @@ def not_in_parquet(feature: Feature) -> str | None:
     return None
 
 
-def _written_type(kind: pa.DataType, inside: bool = False) -> pa.DataType:
+_NULL_LISTS = int(pa.__version__.partition(".")[0]) >= 26
+"""Whether this version of Arrow writes fixed-size lists that are null, and reads them back."""
+
+
+def _written_field(field: pa.Field, inside: bool = False) -> pa.Field:
+    return field.with_type(_written_type(field.type, inside or (field.nullable and not _NULL_LISTS)))
+
+
+def _written_type(kind: pa.DataType, inside: bool) -> pa.DataType:
     """Return the type to write: fixed-size lists in structs become lists, which Arrow can read back below a null."""
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_written_type(field.type, inside=True)) for field in kind])
+        return pa.struct([_written_field(field, inside=True) for field in kind])
     if not (pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind)):
         return kind
-    item = kind.value_field.with_type(_written_type(kind.value_type, inside))
+    item = _written_field(kind.value_field, inside)
     return pa.large_list(item) if inside or pa.types.is_large_list(kind) else pa.list_(item, kind.list_size)
 
 
@@ -360,7 +368,7 @@ class ParquetWriter(StagedWriter):
             self._refuse_other_fields(features)
             self._number = self._stage.next_number("part", ".parquet")
             self._builder = BatchBuilder(features)
-            kinds = [field.with_type(_written_type(field.type)) for field in self._builder.schema]
+            kinds = [_written_field(field) for field in self._builder.schema]
             self._schema = pa.schema(kinds, metadata=self._builder.schema.metadata)
         self._shard_rows, self._group_rows, self._compression = shard_rows, row_group_rows, compression
         self._rows = 0
