@@ -93,7 +93,7 @@ def test_passwords_are_neither_pickled_nor_shown() -> None:
     assert folder.url == "s3://bucket/data/.out.01.job"
     assert b"hush" not in pickle.dumps(folder)
     sx.storage("s3://bucket")  # forgets them
-    signed = JobFolder("s3://bucket/data/out?token=hush", "01")
+    signed = JobFolder("https://host.example/data/out?token=hush", "01")
     assert "hush" not in str(signed.published_meanwhile())
 
 

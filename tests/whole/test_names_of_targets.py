@@ -48,6 +48,12 @@ def test_names_that_a_bucket_cannot_have(bucket: str, name: str) -> None:
     assert open_source(bucket).paths() == []
 
 
+def test_query_of_a_bucket_is_refused_without_its_secrets() -> None:
+    with pytest.raises(AddressError, match="without") as caught:
+        sx.write("s3://bucket/data?token=hush", [{"x": 1}])
+    assert "hush" not in str(caught.value)
+
+
 def test_patterns_in_a_bucket_still_match(bucket: str) -> None:
     for number in range(3):
         open_source(bucket).put(f"a-{number}.jsonl", b'{"x": %d}\n' % number)

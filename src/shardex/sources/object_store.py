@@ -59,7 +59,9 @@ def _split(url: str) -> SplitResult:
     if _CONTROL.search(url):
         raise AddressError(f"expected a URL without control characters, got {redact_url(url)!r}")
     if not url.startswith("http") and (refused := {"?", "\\"}.intersection(url)):
-        raise AddressError(f"expected a name in a bucket without {' and '.join(sorted(refused))}, got {url!r}")
+        raise AddressError(
+            f"expected a name in a bucket without {' and '.join(sorted(refused))}, got {redact_url(url)!r}"
+        )
     return parts
 
 

@@ -53,8 +53,8 @@ def place_of(path: str | os.PathLike[str]) -> Place:
 def parent_of(path: str | os.PathLike[str]) -> tuple[str, str]:
     """Return the folder or URL that holds a dataset, and the name of the dataset in it. Local links are followed.
 
-    >>> parent_of("s3://bucket/data/weather?region=x"), parent_of("/nowhere/weather")
-    (('s3://bucket/data?region=x', 'weather'), ('/nowhere', 'weather'))
+    >>> parent_of("https://host/data/weather?key=x"), parent_of("/nowhere/weather")
+    (('https://host/data?key=x', 'weather'), ('/nowhere', 'weather'))
     """
     text = os.fspath(path)
     if not is_url(text) or text.startswith("file://"):
@@ -71,8 +71,8 @@ def parent_of(path: str | os.PathLike[str]) -> tuple[str, str]:
 def child_of(parent: str, name: str) -> str:
     """Return the path or URL of a name in a folder: the inverse of `parent_of`.
 
-    >>> child_of("s3://bucket/data?region=x", "weather"), child_of("/nowhere", "weather")
-    ('s3://bucket/data/weather?region=x', '/nowhere/weather')
+    >>> child_of("https://host/data?key=x", "weather"), child_of("/nowhere", "weather")
+    ('https://host/data/weather?key=x', '/nowhere/weather')
     """
     if not is_url(parent):
         return os.path.join(parent, name)
