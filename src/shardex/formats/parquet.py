@@ -26,6 +26,7 @@ from shardex.arrow import (
     is_number_item,
     null_paths,
     nullable_paths,
+    number_array,
     schema_text,
     with_schema,
 )
@@ -422,7 +423,9 @@ class ParquetWriter(StagedWriter):
                     self._sink, self._schema, compression=self._compression, write_page_checksum=True
                 )
             self._rows += self._builder.rows
-            self._file.write_batch(with_schema(self._builder.finish(), self._schema))
+            batch = with_schema(self._builder.finish(), self._schema)
+            # `take` leaves out the values of lists that are null, which older versions of Arrow refuse to write.
+            self._file.write_batch(batch if _NULL_LISTS else batch.take(number_array(np.arange(len(batch)))))
             if self._rows >= self._shard_rows:
                 self._finish_file()
 

@@ -45,7 +45,7 @@ def _msgspec_codec(name: str, encoder: Any, decoder: Any) -> Codec:
     def decode(data: Any) -> Any:
         try:
             return decoder.decode(data)
-        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:  # a dict as a key
             raise FormatError(f"expected {name}, got {bytes(data)[:40]!r}: {error}") from None
 
     return Codec(encode, decode)

@@ -453,6 +453,7 @@ def _dtype_name(scalar: Any) -> str | None:
     if not isinstance(scalar, type) or not issubclass(scalar, np.number | np.bool_ | np.datetime64):
         return None
     try:
-        return np.dtype(scalar).name
+        dtype = np.dtype(scalar)
     except TypeError:  # np.floating and other abstract types
         return None
+    return dtype.name if dtype.type is scalar else None  # numpy 2.0 makes float64 of np.floating
