@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +21,10 @@ settings.register_profile("ci", settings.get_profile("ci"), max_examples=25, dea
 
 # Hundreds of tests start Python processes. Without bytecode files each of these would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Commands in the background of a shell ignore Ctrl-C, and so would all processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
