@@ -27,12 +27,12 @@ import numpy as np
 import pyarrow as pa
 
 import shardex as sx
+from shardex.native.commit import with_runs
+from shardex.native.data_files import ShardWriter
+from shardex.native.fragment_list import FragmentList
+from shardex.native.fragments import Fragment, path_of_copy
+from shardex.native.manifest import Manifest, publish
 from shardex.sources import place_of
-from shardex.store.commit import with_runs
-from shardex.store.data_files import ShardWriter
-from shardex.store.fragment_list import FragmentList
-from shardex.store.fragments import Fragment, path_of_copy
-from shardex.store.manifest import Manifest, publish
 
 ROWS = 10
 SCHEMA = {"x": sx.Array("float32", (16,)), "k": int}

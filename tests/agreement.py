@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 import shardex as sx
-from shardex.schema import unwrap_optional
+from shardex.features import unwrap_optional
 
 Sample = Mapping[str, Any]
 Found = list[tuple[int, Sample]]

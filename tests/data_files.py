@@ -10,10 +10,10 @@ import xxhash
 
 from shardex.arrow import footer_blocks, footer_size
 from shardex.kernel import checksums
+from shardex.native.data_file_reader import DataFileReader
+from shardex.native.data_file_table import END_OF_STREAM, FileTable, decode_table
+from shardex.native.fragments import DataFile
 from shardex.sources import LocalSource
-from shardex.store.data_file_reader import DataFileReader
-from shardex.store.data_file_table import END_OF_STREAM, FileTable, decode_table
-from shardex.store.fragments import DataFile
 
 
 def table_of(folder: Path, file: DataFile) -> FileTable:

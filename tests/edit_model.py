@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import shardex as sx
 from shardex.errors import CommitConflict, SchemaError, VersionExpired
+from shardex.native.writer import ArrowWriter
 from shardex.sources import url as urls
 from shardex.sources.memory import MemorySource
-from shardex.store.writer import ArrowWriter
 
 HOURS = 7200.0
 NAMES = ["a", "b", "c"]

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardex.media import encode_audio, encode_image
-from shardex.schema import (
+from shardex.features import (
     UNITS,
     Array,
     Audio,
@@ -37,7 +36,8 @@ from shardex.schema import (
     Timestamp,
     Value,
 )
-from shardex.schema.decimals import scaled
+from shardex.features.decimals import scaled
+from shardex.media import encode_audio, encode_image
 
 LONG = os.environ.get("SHARDEX_FAULTS") == "full"
 """True in `make faults`: random tests take minutes and other examples each time; False: seconds, always the same."""

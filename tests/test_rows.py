@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
+from shardex.features import Array, Features, Text, Value, check_fields
 from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows, AdaptedRows, normalise
-from shardex.schema import Array, Features, Text, Value, check_fields
 
 # -- normalise ---------------------------------------------------------------------------------------------------
 

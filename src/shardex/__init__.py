@@ -130,23 +130,7 @@ if _typing.TYPE_CHECKING:
         write,
     )
     from shardex.errors import ShardexError
-    from shardex.kernel import Columns, Masked, Ragged
-    from shardex.loader import Cast, Loader, prefetch
-    from shardex.media import (
-        CenterCrop,
-        Flip,
-        Pad,
-        RandomCrop,
-        RandomResizedCrop,
-        Resize,
-        audio_info,
-        decode_audio,
-        decode_frames,
-        video_info,
-    )
-    from shardex.rows import Rows
-    from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
-    from shardex.schema import (
+    from shardex.features import (
         Array,
         Array2D,
         Array3D,
@@ -171,6 +155,22 @@ if _typing.TYPE_CHECKING:
         Value,
         Video,
     )
+    from shardex.kernel import Columns, Masked, Ragged
+    from shardex.loader import Cast, Loader, prefetch
+    from shardex.media import (
+        CenterCrop,
+        Flip,
+        Pad,
+        RandomCrop,
+        RandomResizedCrop,
+        Resize,
+        audio_info,
+        decode_audio,
+        decode_frames,
+        video_info,
+    )
+    from shardex.rows import Rows
+    from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
     from shardex.sources import storage
     from shardex.store import (
         Edit,
@@ -201,7 +201,7 @@ else:
         "video_info",
         "rows": "Rows",
         "samples": "Batch DictSample Lens PackableSample lens packable",
-        "schema": "Array Array2D Array3D Array4D Audio Bytes ClassLabel Date Decimal Duration Features Image Json "
+        "features": "Array Array2D Array3D Array4D Audio Bytes ClassLabel Date Decimal Duration Features Image Json "
         "Map Null Optional Sequence Struct Text Time Timestamp Value Video",
         "sources": "storage",
         "store": "Edit Lost Problem Recovered Version adopt cache clean compact edit history leftovers recover "
@@ -209,7 +209,7 @@ else:
         "text": "tokenize",
     }
     _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
-    _ROOMS = {*_LATER, "arrow", "display", "files", "formats", "jobs", "order", "progress", "ray", "workers"}
+    _ROOMS = {*_LATER, "arrow", "display", "files", "formats", "jobs", "native", "order", "progress", "ray", "workers"}
 
     def __getattr__(name: str) -> _typing.Any:
         """Import the module of a public name, or a room, when it is first used: no program needs all of them."""

@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from shardex.arrow import DecodedTable, MappedTable, concat_columns, samples_table
 from shardex.errors import ArgumentError, RowError, SchemaError
-from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest
-from shardex.progress import Bar
-from shardex.schema import (
+from shardex.features import (
     Array,
     Feature,
     Features,
@@ -33,7 +31,9 @@ from shardex.schema import (
     infer,
     unwrap_optional,
 )
-from shardex.schema import Sequence as ListOf
+from shardex.features import Sequence as ListOf
+from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest
+from shardex.progress import Bar
 
 __all__ = [
     "AbstractRows",
@@ -426,7 +426,7 @@ def lengths_in(table: Table, name: str) -> Integers:
 def media_in(features: Mapping[str, Feature]) -> list[str]:
     """Return the names of fields that are or have images, audio or video.
 
-    >>> from shardex.schema import Image, Text
+    >>> from shardex.features import Image, Text
     >>> media_in({"image": Image(), "caption": Text()})
     ['image']
     """

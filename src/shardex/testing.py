@@ -27,10 +27,10 @@ import pytest
 from shardex.dataset import Dataset, ListRows
 from shardex.dataset import open as open_dataset
 from shardex.errors import FieldError, SchemaError
+from shardex.features import Array, unwrap_optional
 from shardex.formats import ShardRows
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample
-from shardex.schema import Array, unwrap_optional
 
 __all__ = ["Case", "ListRows", "RowsSuite"]
 

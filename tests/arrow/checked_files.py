@@ -14,8 +14,8 @@ from shardex.arrow import BatchBuilder
 from shardex.arrow.checked_table import CheckedTable
 from shardex.arrow.file_blocks import FileSizes
 from shardex.errors import ChecksumError
+from shardex.features import Features
 from shardex.kernel import Bytes, Integers, Segments
-from shardex.schema import Features
 
 Batches = Sequence[Sequence[Mapping[str, Any]]]
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from shardex.arrow.chunks import Chunks, FieldReader
 from shardex.arrow.field_readers import reader_of
+from shardex.features import Feature
 from shardex.kernel import values_of
 from shardex.samples import DictSample
-from shardex.schema import Feature
 
 
 def reader_over(chunks: list[pa.Array], feature: Feature, opened: list[int] | None = None) -> FieldReader:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from shardex.arrow import BatchBuilder, decode_array
 from shardex.errors import SchemaError
+from shardex.features import Array, Features, Json, Optional, Sequence, Struct, Value
 from shardex.kernel import values_of
 from shardex.samples import DictSample
-from shardex.schema import Array, Features, Json, Optional, Sequence, Struct, Value
 from tests.strategies import datasets
 
 SCHEMA = Features.of(

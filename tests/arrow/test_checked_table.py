@@ -17,9 +17,9 @@ from shardex.arrow.buffer_layout import column_layouts
 from shardex.arrow.checked_table import CheckedTable
 from shardex.arrow.file_blocks import BLOCK
 from shardex.errors import ChecksumError, FieldError, FormatError, RangeError, RowError
+from shardex.features import Array, Features, Optional
 from shardex.kernel.buffers import KERNEL
 from shardex.samples import DictSample
-from shardex.schema import Array, Features, Optional
 from tests.arrow.checked_files import File, file_of, table_of
 from tests.strategies import features, values
 

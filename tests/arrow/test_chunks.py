@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shardex.arrow.chunks import Chunks
 from shardex.errors import RangeError
+from shardex.features import Value
 from shardex.kernel import values_of
-from shardex.schema import Value
 from tests.arrow.readers import reader_over
 
 

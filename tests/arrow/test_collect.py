@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from shardex.arrow import BatchBuilder, arrow_schema, collect
 from shardex.arrow.collect import MOST_ROWS, BufferCollector, Collector, EncoderCollector, collector_of
 from shardex.errors import SchemaError
+from shardex.features import Array, ClassLabel, Features, Optional, Sequence
 from shardex.kernel import collect_kernel
-from shardex.schema import Array, ClassLabel, Features, Optional, Sequence
 from tests.strategies import datasets
 
 KINDS = [EncoderCollector, *([BufferCollector] if collect_kernel is not None else [])]

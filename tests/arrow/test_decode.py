@@ -15,9 +15,9 @@ from shardex.arrow.decode import decode_array_bytes, decode_value, take_rows
 from shardex.arrow.storage import storage_array
 from shardex.arrow.types import storage_type
 from shardex.errors import FormatError
+from shardex.features import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 from shardex.kernel import Ragged, values_of
 from shardex.samples import DictSample
-from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 
 UTC = datetime.UTC
 

@@ -12,8 +12,8 @@ import pytest
 import shardex as sx
 from shardex.arrow import DecodedTable
 from shardex.errors import FieldError, FormatError
+from shardex.features import Array, Features
 from shardex.kernel import values_of
-from shardex.schema import Array, Features
 
 ROWS = 10
 GROUP = ROWS * 8

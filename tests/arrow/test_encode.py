@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from shardex.arrow import arrow_type, decode_array
 from shardex.arrow.encode import encoder_of
 from shardex.errors import SchemaError
+from shardex.features import Array, ClassLabel, Feature, Features, Json, Opaque, Optional, Sequence, Struct, Value
 from shardex.kernel import values_of
 from shardex.samples import DictSample
-from shardex.schema import Array, ClassLabel, Feature, Features, Json, Opaque, Optional, Sequence, Struct, Value
 from tests.strategies import features, values
 
 

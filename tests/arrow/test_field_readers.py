@@ -15,7 +15,7 @@ from shardex.arrow.chunks import Chunks
 from shardex.arrow.encode import encoder_of
 from shardex.arrow.field_readers import reader_of
 from shardex.errors import FormatError
-from shardex.schema import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
+from shardex.features import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 from tests.arrow.readers import check, read_one_by_one, reader_over
 from tests.strategies import features, values
 

@@ -11,9 +11,9 @@ import pytest
 
 from shardex.arrow.encode import encoder_of
 from shardex.errors import FormatError
+from shardex.features import Array, Bytes, Feature, Optional, Text
 from shardex.kernel import Ragged
 from shardex.samples import DictSample
-from shardex.schema import Array, Bytes, Feature, Optional, Text
 from tests.arrow.readers import check, read_one_by_one, reader_over
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from shardex.arrow import BatchBuilder, MappedTable
 from shardex.errors import FieldError, FormatError
+from shardex.features import Array, Features
 from shardex.samples import DictSample
-from shardex.schema import Array, Features
 
 SCHEMA = Features.of({"n": int, "s": str, "x": Array("float32", (2,)), "t": Array("int8", (None,)), "o": str | None})
 

@@ -14,7 +14,7 @@ import pytest
 import shardex as sx
 from shardex.arrow.media_structs import binary_media
 from shardex.errors import FormatError, SchemaError
-from shardex.schema import Bytes, Feature, Features, Image, Map, Optional, Sequence, Struct, Text
+from shardex.features import Bytes, Feature, Features, Image, Map, Optional, Sequence, Struct, Text
 
 STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 IMAGE = Image(decode=False)

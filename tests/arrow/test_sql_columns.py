@@ -22,7 +22,7 @@ from shardex.arrow import (
 )
 from shardex.dataset.sql_sandbox import run
 from shardex.errors import QueryError
-from shardex.schema import Feature, feature_of
+from shardex.features import Feature, feature_of
 
 
 @pytest.mark.parametrize(

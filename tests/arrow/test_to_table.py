@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from shardex.arrow import decode_array, to_table
 from shardex.arrow.encode import encoder_of
 from shardex.errors import SchemaError
+from shardex.features import Array, ClassLabel, Feature, Features, Opaque, Optional, Value
 from shardex.kernel import MISSING, Columns, Masked, Ragged, values_of
 from shardex.samples import DictSample
-from shardex.schema import Array, ClassLabel, Feature, Features, Opaque, Optional, Value
 from tests.strategies import datasets
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from shardex.arrow import arrow_schema, arrow_type, features_of_arrow, items_per_row, number_array
 from shardex.arrow.types import storage_dtype
 from shardex.errors import FormatError, SchemaError
-from shardex.schema import (
+from shardex.features import (
     Array,
     Bytes,
     ClassLabel,

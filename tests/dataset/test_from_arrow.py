@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 import shardex as sx
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.errors import ArgumentError, FormatError, SchemaError
+from shardex.features import Array, Features, Json, Optional, Sequence, Struct, Text, Timestamp, Value
 from shardex.kernel import Columns
-from shardex.schema import Array, Features, Json, Optional, Sequence, Struct, Text, Timestamp, Value
 from tests.strategies import datasets as any_dataset
 
 TABLE = pa.table(

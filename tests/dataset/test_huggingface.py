@@ -21,8 +21,7 @@ from shardex.arrow.hf_metadata import media_of_hf
 from shardex.dataset.huggingface import HuggingFaceRows
 from shardex.dataset.splits import parse_splits
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, UnknownFormatError
-from shardex.media import encode_image
-from shardex.schema import (
+from shardex.features import (
     Array,
     Audio,
     ClassLabel,
@@ -37,6 +36,7 @@ from shardex.schema import (
     Video,
     contains,
 )
+from shardex.media import encode_image
 from tests.strategies import datasets as any_dataset
 
 FEATURES = datasets.Features(

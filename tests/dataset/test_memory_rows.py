@@ -11,8 +11,8 @@ import pytest
 
 from shardex.dataset import ListRows
 from shardex.errors import FieldError
+from shardex.features import Array, Duration, Features, Optional, Text, Value
 from shardex.rows import AbstractRows, Rows
-from shardex.schema import Array, Duration, Features, Optional, Text, Value
 
 SAMPLES = [{"x": k, "a": np.arange(k), **({"note": f"n{k}"} if k % 2 else {})} for k in range(5)]
 

@@ -9,10 +9,10 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ArgumentError
+from shardex.features import Features, check_fields
 from shardex.kernel import Columns, Integers
 from shardex.media import encode_image
 from shardex.rows import AbstractRows
-from shardex.schema import Features, check_fields
 
 RED = np.full((30, 40, 3), (200, 10, 10), np.uint8)
 LABELS = sx.ClassLabel(("cat<1>", "dog"))

@@ -14,8 +14,8 @@ import pytest
 
 from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html, png_figure
 from shardex.errors import ArgumentError, NotFoundError
+from shardex.features import ClassLabel, Image, Text
 from shardex.media import decode_image, encode_image, image_info
-from shardex.schema import ClassLabel, Image, Text
 
 HOSTILE = "<script>alert('\"&')</script><img src=x onerror=alert(1)>\x00\u202e\ud800"
 RED = np.full((30, 40, 3), (200, 10, 10), np.uint8)

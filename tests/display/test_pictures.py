@@ -9,9 +9,9 @@ import pytest
 
 from shardex.display.pictures import Failed, Picture, Thumbnail, Words, picture_of
 from shardex.display.plots import Plot
+from shardex.features import Audio, Bytes, ClassLabel, Image, Json, Optional, Sequence, Text, Video
 from shardex.kernel import MISSING
 from shardex.media import encode_audio, encode_image, encode_video
-from shardex.schema import Audio, Bytes, ClassLabel, Image, Json, Optional, Sequence, Text, Video
 
 RED = np.full((300, 400, 3), (200, 10, 10), np.uint8)
 

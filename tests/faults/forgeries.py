@@ -27,8 +27,8 @@ import xxhash
 import shardex as sx
 from shardex.arrow import footer_size
 from shardex.errors import PathError, ShardexError
+from shardex.native import data_files, fragment_list
 from shardex.sources import LocalSource
-from shardex.store import data_files, fragment_list
 from tests.data_files import with_new_sums
 from tests.faults.mutations import attempt, hangs, samples
 

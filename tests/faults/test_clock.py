@@ -14,11 +14,11 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ShardexError
+from shardex.native.commit import Changes, apply, publish_next
+from shardex.native.data_files import FragmentWriter
+from shardex.native.manifest import read_manifest
 from shardex.sources import LocalSource
 from shardex.store import clean, history
-from shardex.store.commit import Changes, apply, publish_next
-from shardex.store.data_files import FragmentWriter
-from shardex.store.manifest import read_manifest
 from tests.faults import jobs as does
 from tests.faults.processes import Jobs, strace, why_no_strace
 from tests.faults.states import Models, check_usable, drafts, signature, state

@@ -19,11 +19,11 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ShardexError
+from shardex.native.fragments import DataFile
+from shardex.native.manifest import Manifest, read_manifest
+from shardex.native.version_numbers import manifest_path
 from shardex.sources import LocalSource
 from shardex.store import history
-from shardex.store.fragments import DataFile
-from shardex.store.manifest import Manifest, read_manifest
-from shardex.store.version_numbers import manifest_path
 from tests.faults.mutations import MAKERS
 from tests.faults.processes import FULL
 from tests.faults.states import signature

@@ -21,8 +21,8 @@ import psutil
 import pytest
 
 import shardex as sx
+from shardex.native.fragments import without_numbers
 from shardex.sources import open_source
-from shardex.store.fragments import without_numbers
 from tests.faults import jobs as does
 from tests.faults.machine import memory, why_no_memory
 from tests.faults.processes import FULL, Call, Job, Jobs, calls, hit, strace, why_no_strace

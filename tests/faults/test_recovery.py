@@ -20,11 +20,11 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ShardexError
+from shardex.native import data_files
+from shardex.native.fragments import DataFile
+from shardex.native.manifest import Manifest, read_manifest
+from shardex.native.version_numbers import latest_version
 from shardex.sources import LocalSource
-from shardex.store import data_files
-from shardex.store.fragments import DataFile
-from shardex.store.manifest import Manifest, read_manifest
-from shardex.store.version_numbers import latest_version
 from tests.agreement import plain
 from tests.faults.processes import FULL
 

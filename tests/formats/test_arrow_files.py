@@ -25,7 +25,7 @@ from pyarrow import feather
 import shardex as sx
 from shardex.arrow import BatchBuilder, DecodedTable, MappedTable, open_ipc_file
 from shardex.errors import FormatError, NotFoundError, PathError, SchemaError, StaleIndexError, TruncatedShardError
-from shardex.schema import Features
+from shardex.features import Features
 from shardex.sources import LocalSource
 from tests.strategies import datasets
 

@@ -31,11 +31,11 @@ from shardex.errors import (
     UnknownFormatError,
     UnsafeError,
 )
+from shardex.features import COMPACT, MSGPACK, NPY, Array, Bytes, Features, Json, Optional, Text, Value
 from shardex.files import Stage, find
 from shardex.formats import bins, format_named, open_rows
 from shardex.formats.bins import BinRows, create, recognise
 from shardex.rows import AbstractRows, Rows
-from shardex.schema import COMPACT, MSGPACK, NPY, Array, Bytes, Features, Json, Optional, Text, Value
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "splitdataloader"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))

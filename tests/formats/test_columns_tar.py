@@ -35,6 +35,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnsafeError,
 )
+from shardex.features import Array, Features, Json, Optional, Text
 from shardex.files import find
 from shardex.formats import format_named, open_rows
 from shardex.formats.columns_tar import ColumnsRows, create, recognise
@@ -42,7 +43,6 @@ from shardex.formats.columns_tar_lookup import ColumnsLookup
 from shardex.formats.columns_tar_table import interruptible, steps_of
 from shardex.kernel import Masked
 from shardex.rows import AbstractRows, Rows
-from shardex.schema import Array, Features, Json, Optional, Text
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "synthefy"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))

@@ -18,10 +18,10 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ArgumentError, ClosedError, FormatError, PathError, SchemaError, StorageFullError
+from shardex.features import NPY
 from shardex.formats import columns_tar_session, columns_tar_table
 from shardex.formats.columns_tar_lookup import ColumnsLookup
 from shardex.formats.columns_tar_session import ColumnsSession
-from shardex.schema import NPY
 
 fork = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

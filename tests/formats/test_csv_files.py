@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 import shardex as sx
 from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownFormatError
+from shardex.features import ClassLabel, Features
 from shardex.files import find
 from shardex.formats import csv_files, open_rows, record_fields
 from shardex.formats.csv_files import CsvRows, create, recognise
-from shardex.schema import ClassLabel, Features
 from tests.formats.test_jsonl import every, put
 
 NUMBERS = itertools.count()

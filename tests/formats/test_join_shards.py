@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from shardex.errors import SchemaError
+from shardex.features import Features
 from shardex.formats.join_shards import JoinShards
 from shardex.jobs import FinishedPart, JobFolder
-from shardex.schema import Features
 
 
 def part(folder: JobFolder, number: int, files: dict[str, str]) -> FinishedPart:

@@ -35,6 +35,8 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
+from shardex.features import Array, Bytes, ClassLabel, Features, Json, Optional, Struct, Text, Value
+from shardex.features import Sequence as SequenceFeature
 from shardex.files import Scan, Stage, find
 from shardex.files import scan as scan_module
 from shardex.formats import jsonl_lines as lines
@@ -44,8 +46,6 @@ from shardex.formats.jsonl_lines import LineScanner
 from shardex.formats.text import LineRows
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
-from shardex.schema import Array, Bytes, ClassLabel, Features, Json, Optional, Struct, Text, Value
-from shardex.schema import Sequence as SequenceFeature
 from shardex.sources import ByteRange, LocalSource, Source, Stat
 from shardex.sources.memory import MemorySource
 from tests.servers.faulty import FaultyServer

@@ -31,10 +31,10 @@ from shardex.errors import (
     StaleIndexError,
     StorageFullError,
 )
+from shardex.features import Features
 from shardex.formats import parquet
 from shardex.formats.parquet import create
 from shardex.kernel import Columns
-from shardex.schema import Features
 from tests.strategies import datasets
 
 SCHEMA = {"n": int, "s": str | None, "x": sx.Array("float32", (2,))}

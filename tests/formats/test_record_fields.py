@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import shardex as sx
 from shardex.errors import ArgumentError, FieldError, SchemaError
+from shardex.features import Features, Json, Optional, Value
 from shardex.formats import open_rows, record_fields
 from shardex.formats.jsonl import JsonLines
 from shardex.formats.record_fields import KeyScan, feature_of_kinds
-from shardex.schema import Features, Json, Optional, Value
 
 VALUES = st.sampled_from([None, True, 1, -(2**53), 2**53 + 1, 2**63, -(2**70), 1.5, "a", [1], {"k": 1}])
 OBJECTS = st.dictionaries(st.sampled_from(["a", "b", 'q"', "class", "é"]), VALUES)

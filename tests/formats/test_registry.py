@@ -13,9 +13,9 @@ import pytest
 
 import shardex as sx
 from shardex.errors import AlreadyExistsError, ArgumentError, SchemaError, UnknownFormatError
+from shardex.features import Array, Features, Image
 from shardex.formats import FORMATS, format_named
 from shardex.media import encode_image
-from shardex.schema import Array, Features, Image
 from shardex.sources import place_of
 
 PNG = encode_image(np.zeros((1, 1, 3), np.uint8))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from shardex.errors import ClosedError, SchemaError, StorageFullError
+from shardex.features import Array, Features, Image, Json
 from shardex.files import Stage
 from shardex.formats import FORMATS, format_named
 from shardex.formats.sample_writer import ShardSeries
 from shardex.media import encode_image
-from shardex.schema import Array, Features, Image, Json
 
 PNG = encode_image(np.zeros((1, 1, 3), np.uint8))
 FEATURES, SAMPLE = Features({"x": Array("int64", (2,))}), {"x": [1, 2]}

@@ -11,11 +11,11 @@ import pytest
 
 from shardex.arrow import MappedTable, features_of_arrow
 from shardex.errors import FieldError
+from shardex.features import Features
 from shardex.files import find
 from shardex.formats import TableRows
 from shardex.formats.table_rows import files_digest
 from shardex.kernel import values_of
-from shardex.schema import Features
 
 
 def table(**columns: list[object]) -> MappedTable:

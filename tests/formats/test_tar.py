@@ -37,14 +37,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnsafeError,
 )
-from shardex.files import Files, Scan, find
-from shardex.formats import format_named, open_rows, tar
-from shardex.formats.tar import TarRows, create, recognise
-from shardex.formats.tar_blocks import header, padding
-from shardex.formats.tar_members import TarScanner, split_name
-from shardex.kernel import Ragged
-from shardex.rows import AbstractRows, Rows
-from shardex.schema import (
+from shardex.features import (
     COMPACT,
     MSGPACK,
     Array,
@@ -59,6 +52,13 @@ from shardex.schema import (
     Text,
     Value,
 )
+from shardex.files import Files, Scan, find
+from shardex.formats import format_named, open_rows, tar
+from shardex.formats.tar import TarRows, create, recognise
+from shardex.formats.tar_blocks import header, padding
+from shardex.formats.tar_members import TarScanner, split_name
+from shardex.kernel import Ragged
+from shardex.rows import AbstractRows, Rows
 from shardex.sources import CachedSource, LocalSource, Source
 from tests.fake_remote import FakeRemote
 

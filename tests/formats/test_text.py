@@ -8,10 +8,10 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ArgumentError, FieldError, FormatError, SchemaError, UnknownFormatError
+from shardex.features import Features, Text
 from shardex.files import find
 from shardex.formats import open_rows
 from shardex.formats.text import DocumentRows, TextRows, create, recognise
-from shardex.schema import Features, Text
 from tests.formats.test_jsonl import every, put
 
 

@@ -30,6 +30,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
+from shardex.features import Array, Features
 from shardex.files import Scan, find
 from shardex.formats import format_named, open_rows
 from shardex.formats import token_files as numbers
@@ -37,7 +38,6 @@ from shardex.formats.token_files import LengthScanner
 from shardex.formats.tokens import StoredRows, WindowRows, create, recognise
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
-from shardex.schema import Array, Features
 from shardex.sources import Source
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "data-forager"

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.errors import FormatError, SchemaError, ShardexError, UnsafeError
-from shardex.schema import COMPACT, NPY, Features
+from shardex.features import COMPACT, NPY, Features
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "atdata"
 

@@ -14,10 +14,10 @@ import shardex as sx
 from shardex.errors import AlreadyExistsError, ArgumentError, PathError, StaleIndexError
 from shardex.formats import open_rows
 from shardex.media import encode_image
+from shardex.native.fragment_list import FragmentList
+from shardex.native.fragments import Foreign, Fragment
+from shardex.native.manifest import Manifest, publish
 from shardex.sources import place_of
-from shardex.store.fragment_list import FragmentList
-from shardex.store.fragments import Foreign, Fragment
-from shardex.store.manifest import Manifest, publish
 
 FORMATS = ["jsonl", "csv", "tar", "parquet", "tokens", "bins", "folder"]
 

@@ -14,12 +14,12 @@ import pytest
 import shardex as sx
 from shardex.arrow import BLOCK
 from shardex.errors import ChecksumError
+from shardex.native import data_file_table, data_files
+from shardex.native.data_file_reader import DataFileReader
+from shardex.native.data_file_table import FileTable
+from shardex.native.manifest import read_manifest
+from shardex.native.version_reader import VersionReader
 from shardex.sources import CachedSource, LocalSource
-from shardex.store import data_file_table, data_files
-from shardex.store.data_file_reader import DataFileReader
-from shardex.store.data_file_table import FileTable
-from shardex.store.manifest import read_manifest
-from shardex.store.version_reader import VersionReader
 from tests.fake_remote import FakeRemote, missing_pages_filled
 from tests.resident_pages import PAGE, evict, resident_pages
 

@@ -16,9 +16,9 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ArgumentError, CommitConflict
+from shardex.native.manifest import Manifest, read_manifest
 from shardex.sources import LocalSource
 from shardex.store import compact
-from shardex.store.manifest import Manifest, read_manifest
 from tests.waiting import becomes_true
 
 SHARD = 60_000

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 import shardex as sx
 from shardex.errors import ArgumentError, CommitConflict, NotFoundError, SchemaError
+from shardex.features import Feature, Null
 from shardex.jobs import JobFolder, Part, cut_rows
-from shardex.schema import Feature, Null
+from shardex.native.data_files import BATCH_BYTES
+from shardex.native.manifest import read_manifest
 from shardex.sources import LocalSource
 from shardex.store import computed_field, new_field
 from shardex.store.computed_field import FieldFunction
-from shardex.store.data_files import BATCH_BYTES
-from shardex.store.manifest import read_manifest
 from tests.strategies import examples, features, values
 from tests.waiting import becomes_true
 

@@ -15,8 +15,8 @@ import pytest
 
 import shardex as sx
 from shardex.errors import SchemaError
+from shardex.features import Features
 from shardex.media import decode_image
-from shardex.schema import Features
 from shardex.store.encode_ahead import encode_ahead
 
 IMAGE = {"image": sx.Image(None, decode=False), "n": int}

@@ -13,11 +13,11 @@ import pytest
 
 import shardex as sx
 from shardex.errors import FormatError, SchemaError, ShardexError
+from shardex.native.data_file_damage import check_columns
+from shardex.native.data_file_table import MAGIC_SIZE
+from shardex.native.manifest import read_manifest
 from shardex.sources import LocalSource
 from shardex.store import recover, verify
-from shardex.store.data_file_damage import check_columns
-from shardex.store.data_file_table import MAGIC_SIZE
-from shardex.store.manifest import read_manifest
 from tests.data_files import table_of
 from tests.faults.forgeries import entries, read_json, replace_file, replace_values, write_json
 

@@ -11,10 +11,10 @@ import pytest
 
 import shardex as sx
 from shardex.errors import SchemaError
+from shardex.native.fragment_list import FragmentList
+from shardex.native.fragments import Fragment
+from shardex.native.manifest import publish, read_manifest
 from shardex.sources import LocalSource
-from shardex.store.fragment_list import FragmentList
-from shardex.store.fragments import Fragment
-from shardex.store.manifest import publish, read_manifest
 
 
 @pytest.fixture(params=[False, True], ids=["all rows", "one deleted"])

@@ -22,12 +22,12 @@ from shardex.errors import (
     PathError,
     SchemaError,
 )
+from shardex.native import data_files as fragments
+from shardex.native.fragments import DataFile
+from shardex.native.manifest import Manifest, read_manifest
+from shardex.native.version_numbers import latest_version, manifest_path
 from shardex.sources import LocalSource, place_of
-from shardex.store import data_files as fragments
 from shardex.store import recover, verify
-from shardex.store.fragments import DataFile
-from shardex.store.manifest import Manifest, read_manifest
-from shardex.store.version_numbers import latest_version, manifest_path
 from tests.data_files import table_of
 
 SCHEMA = {"n": int, "v": sx.Array("float32", (2,)), "s": str, "o": str | None}

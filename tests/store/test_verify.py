@@ -15,13 +15,13 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ArgumentError, FormatError, NotFoundError, PathError, UnknownFormatError
+from shardex.native import data_files as fragments
+from shardex.native.fragment_list import FragmentList
+from shardex.native.fragments import DataFile
+from shardex.native.manifest import Manifest, publish, read_manifest
+from shardex.native.version_numbers import latest_version, manifest_path
 from shardex.sources import LocalSource
 from shardex.store import Problem, leftovers, verify
-from shardex.store import data_files as fragments
-from shardex.store.fragment_list import FragmentList
-from shardex.store.fragments import DataFile
-from shardex.store.manifest import Manifest, publish, read_manifest
-from shardex.store.version_numbers import latest_version, manifest_path
 from tests.data_files import table_of
 
 SCHEMA = {"n": int, "v": sx.Array("float32", (2,)), "s": str, "o": str | None}

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import shardex as sx
-from shardex.schema import Feature, unwrap_optional
+from shardex.features import Feature, unwrap_optional
 from tests.agreement import ROUTES, Found, Route, disagreements, plain_sample
 from tests.strategies import LONG
 

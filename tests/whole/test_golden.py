@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import shardex as sx
+from shardex.native.manifest import read_manifest
 from shardex.sources import LocalSource
 from shardex.store import leftovers, recover, verify
-from shardex.store.manifest import read_manifest
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "golden"
 MAKE = runpy.run_path(str(GOLDEN / "make.py"))

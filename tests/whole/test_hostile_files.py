@@ -16,8 +16,8 @@ import pytest
 import shardex as sx
 from shardex.arrow import DecodeLimit
 from shardex.errors import DuplicateKeyError, FormatError, PathError, ShardexError
+from shardex.native.manifest import read_manifest
 from shardex.sources import LocalSource
-from shardex.store.manifest import read_manifest
 
 pytestmark = pytest.mark.timeout(60)
 SAMPLES = [{"n": k, "text": f"text {k}"} for k in range(20)]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.errors import ArgumentError, SchemaError
-from shardex.schema import Array, Feature, Json, Opaque, Optional, Sequence, Struct, Text
+from shardex.features import Array, Feature, Json, Opaque, Optional, Sequence, Struct, Text
 
 ATDATA = Path(__file__).parents[1] / "fixtures" / "atdata"
 SCHEMA: dict[str, Any] = {

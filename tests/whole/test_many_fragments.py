@@ -13,12 +13,13 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ChecksumError, DuplicateKeyError, FormatError, NotFoundError, ShardexError
+from shardex.native import commit, fragment_list
+from shardex.native.data_files import write_numbers
+from shardex.native.manifest import Manifest, fingerprint_of, publish, read_manifest
+from shardex.native.version_numbers import latest_version
 from shardex.sources import LocalSource
 from shardex.sources.url import SCHEMES
-from shardex.store import commit, fragment_list, leftovers
-from shardex.store.data_files import write_numbers
-from shardex.store.manifest import Manifest, fingerprint_of, publish, read_manifest
-from shardex.store.version_numbers import latest_version
+from shardex.store import leftovers
 from tests.fake_remote import FakeRemote, fake_remote_url
 
 COUNT = 30
@@ -288,7 +289,7 @@ def test_keys_are_found_in_merged_tables(tmp_path: Path) -> None:
 
 
 def test_keys_of_large_fragments_are_not_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardex.store.key_lookup.MERGED_ROWS", 6)
+    monkeypatch.setattr("shardex.native.key_lookup.MERGED_ROWS", 6)
     folder = grown(tmp_path / "d", key="x")
     files = manifest(folder).fragments.key_files()
     assert max(rows for *_, rows in files) == 6 and sum(rows for *_, rows in files) == 2 * COUNT

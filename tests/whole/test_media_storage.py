@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.errors import SchemaError
+from shardex.features import Audio, ClassLabel, Features, Image, Optional, Sequence, Struct
 from shardex.media import encode_audio, encode_image
-from shardex.schema import Audio, ClassLabel, Features, Image, Optional, Sequence, Struct
 
 PIXELS = np.arange(36, dtype=np.uint8).reshape(3, 4, 3)
 PNG, JPEG = encode_image(PIXELS), encode_image(PIXELS, "jpeg")

@@ -72,8 +72,8 @@ def test_a_room_is_imported_when_it_is_used() -> None:
 import sys, shardex
 assert not {name for name in sys.modules if name.startswith(("shardex.", "numpy", "pyarrow"))}
 shardex.Ragged
-assert "shardex.kernel" in sys.modules and "shardex.schema" not in sys.modules
-shardex.schema.Text
+assert "shardex.kernel" in sys.modules and "shardex.features" not in sys.modules
+shardex.features.Text
 assert "shardex.dataset" not in sys.modules
 shardex.workers, shardex.arrow.types, shardex.errors
 from shardex import cli

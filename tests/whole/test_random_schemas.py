@@ -21,7 +21,7 @@ from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
 import shardex as sx
-from shardex.schema import (
+from shardex.features import (
     Array,
     Feature,
     Features,

@@ -23,11 +23,11 @@ from shardex.errors import (
     SourceError,
     StaleIndexError,
 )
+from shardex.native.version_numbers import latest_version, manifest_path
 from shardex.sources import Place, place_of
 from shardex.sources.memory import MemorySource
 from shardex.sources.temporary_draft import TemporaryDraft
 from shardex.sources.url import SCHEMES
-from shardex.store.version_numbers import latest_version, manifest_path
 from tests.locations import KINDS, new_location
 
 SCHEMA = {"n": int, "s": str, "v": sx.Array("float32", (None,))}

@@ -12,9 +12,9 @@ import pytest
 
 import shardex as sx
 from shardex.errors import AddressError, ArgumentError, NotFoundError, RemoteError, ShardexError
+from shardex.native.fragment_list import FragmentList
+from shardex.native.manifest import Manifest, publish, read_manifest
 from shardex.sources import LocalSource, storage
-from shardex.store.fragment_list import FragmentList
-from shardex.store.manifest import Manifest, publish, read_manifest
 from tests.servers.faulty import FaultyServer
 
 LINES = b'{"n": 1}\n{"n": 2}\n'

@@ -18,8 +18,7 @@ from shardex.arrow.collect import MOST_ROWS, Convert, collector_of
 from shardex.arrow.to_table import to_table
 from shardex.arrow.types import arrow_schema
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Columns, Integers, values_of
-from shardex.schema import (
+from shardex.features import (
     Array,
     Bytes,
     Feature,
@@ -35,12 +34,13 @@ from shardex.schema import (
     located,
     refuse_unknown_fields,
 )
+from shardex.kernel import MISSING, Columns, Integers, values_of
 
 
 class BatchBuilder:
     """Collects samples into record batches.
 
-    >>> from shardex.schema import Array
+    >>> from shardex.features import Array
     >>> batch = BatchBuilder(Features.of({"x": Array("int8", (2,)), "s": str}))
     >>> batch.append({"x": [1, 2], "s": "a"})
     >>> batch.finish().to_pylist()

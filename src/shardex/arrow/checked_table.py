@@ -25,8 +25,8 @@ from shardex.arrow.mapped_table import MappedTable
 from shardex.arrow.media_structs import no_file
 from shardex.arrow.storage import storage_array
 from shardex.errors import ChecksumError, FormatError, RangeError
+from shardex.features import Features, Null, Optional, check_fields
 from shardex.kernel import Bytes, Column, Columns, Integers, Ranges, Segments
-from shardex.schema import Features, Null, Optional, check_fields
 
 _FIRST_SAMPLES = 3
 _FIRST_SAMPLES_REMOTE = 16

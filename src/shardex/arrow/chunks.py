@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from shardex.arrow.buffer_layout import Layout
 from shardex.arrow.decode import Decode, decode_array, decode_value, take_rows
 from shardex.errors import FormatError
+from shardex.features import Feature
 from shardex.kernel import Bytes as ByteArray
 from shardex.kernel import Column, Integers, Ranges, Segments
-from shardex.schema import Feature
 
 
 class Chunks:

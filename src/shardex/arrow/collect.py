@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from shardex.arrow.encode import Encoder, encoder_of, with_nulls
 from shardex.arrow.types import arrow_type, fixed_sizes, number_array, storage_dtype
-from shardex.kernel import MISSING, collect_kernel, pooled_empty
-from shardex.schema import (
+from shardex.features import (
     COMPACT,
     JSON,
     RAW,
@@ -43,6 +42,7 @@ from shardex.schema import (
     refuse_unknown_fields,
     unwrap_optional,
 )
+from shardex.kernel import MISSING, collect_kernel, pooled_empty
 
 Convert = Callable[[Any], Mapping[str, Any]]
 _ROWS, _BYTES = 64, 4096

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from shardex.arrow.storage import storage_array
 from shardex.arrow.types import fixed_sizes, is_binary, is_list, items_per_row, number_array, units_per_stored
 from shardex.errors import FormatError, SchemaError
-from shardex.kernel import Column, Columns, Integers, Masked, Ragged, TimeArray, arrays_of, values_of, with_missing
-from shardex.schema import (
+from shardex.features import (
     COMPACT,
     JSON,
     TEXT,
@@ -46,6 +45,7 @@ from shardex.schema import (
     fit_column,
     stack_arrays,
 )
+from shardex.kernel import Column, Columns, Integers, Masked, Ragged, TimeArray, arrays_of, values_of, with_missing
 
 _MS_PER_DAY = 86_400_000
 

@@ -22,8 +22,8 @@ from shardex.arrow.sql_columns import sql_table, valid_mask
 from shardex.arrow.storage import expanded_size, storage_array
 from shardex.arrow.types import arrow_type, storage_type
 from shardex.errors import FormatError
+from shardex.features import Features, check_fields
 from shardex.kernel import Columns, Integers, Ranges
-from shardex.schema import Features, check_fields
 from shardex.sources import parse_size
 
 CACHE_BYTES = 256 << 20
@@ -68,7 +68,7 @@ class DecodedTable:
     of all its groups at once. `encoded_bytes` is the size of all files: `limit` bounds whole columns by it. `read_file`
     reads images, audio and video of which the table has only the paths.
 
-    >>> from shardex.schema import Value
+    >>> from shardex.features import Value
     >>> group = pa.record_batch({"x": [5, 6, 7]})
     >>> features = Features({"x": Value("int64")})
     >>> table = DecodedTable(features, group.schema, [3], lambda k, names: group, "group {}".format)

@@ -1,7 +1,7 @@
 """Collects the values of one field, appended one by one, into an Arrow array of the type that `types` defines.
 
 `encoder_of` returns the encoder of a feature. Each encoder copies a value when it is appended (the caller may reuse its
-array), checks the common case itself and leaves all other values to `shardex.schema.fit`. A value that does not fit
+array), checks the common case itself and leaves all other values to `shardex.features.fit`. A value that does not fit
 raises `SchemaError`; parts of it may have been appended, which `truncate` removes. `batch_builder` combines the
 encoders of all fields into record batches.
 """
@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from shardex.arrow.encode_values import Blobs, Decimals, Nulls, Numbers, Pieces, Texts, Units, offsets_of
 from shardex.arrow.types import arrow_type, fixed_sizes, number_array, storage_dtype
 from shardex.errors import SchemaError
-from shardex.kernel import Integers
-from shardex.schema import (
+from shardex.features import (
     COMPACT,
     JSON,
     RAW,
@@ -51,6 +50,7 @@ from shardex.schema import (
     map_items,
     struct_items,
 )
+from shardex.kernel import Integers
 
 _MAX_OFFSET = (1 << 31) - 1
 

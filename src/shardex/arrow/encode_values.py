@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow.types import arrow_type, number_array
-from shardex.schema import Decimal, Feature, fit_null, unscaled
+from shardex.features import Decimal, Feature, fit_null, unscaled
 
 
 def offsets_of(lengths: Any, count: int) -> NDArray[np.int64]:

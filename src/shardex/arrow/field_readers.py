@@ -22,8 +22,7 @@ from shardex.arrow.list_readers import BytesReader, FreeShapeReader, MediaReader
 from shardex.arrow.media_structs import ReadFile, holds_media_structs, media_decoder, no_file
 from shardex.arrow.types import fixed_sizes, is_binary, is_list, is_media_struct, is_text, number_dtype
 from shardex.errors import FormatError
-from shardex.kernel import Column, Integers, Ranges, Segments, pooled_empty, row_ranges, take, with_missing
-from shardex.schema import (
+from shardex.features import (
     Array,
     Bytes,
     ClassLabel,
@@ -39,6 +38,7 @@ from shardex.schema import (
     Value,
     unwrap_optional,
 )
+from shardex.kernel import Column, Integers, Ranges, Segments, pooled_empty, row_ranges, take, with_missing
 
 
 def reader_of(

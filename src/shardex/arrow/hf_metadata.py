@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.errors import SchemaError
-from shardex.schema import (
+from shardex.features import (
     IMAGE_MODES,
     Array,
     Audio,

@@ -19,8 +19,8 @@ from shardex.arrow.decode import decode_array_bytes, reshape
 from shardex.arrow.media_structs import ReadFile, media_decoder
 from shardex.arrow.types import fixed_sizes, is_text, items_per_row, storage_dtype
 from shardex.errors import FormatError
+from shardex.features import JSON, TEXT, Array, Feature, Json, Media, Text, stack_arrays
 from shardex.kernel import Column, Integers, Ragged, Ranges, Segments, arrays_of, locate, row_ranges, take, value_reader
-from shardex.schema import JSON, TEXT, Array, Feature, Json, Media, Text, stack_arrays
 
 
 class Lists:

@@ -21,8 +21,8 @@ from shardex.arrow.sql_columns import sql_table, valid_mask
 from shardex.arrow.storage import storage_array
 from shardex.arrow.types import arrow_type, storage_type
 from shardex.errors import FormatError, ShardexError
+from shardex.features import Features, Null, Optional, check_fields
 from shardex.kernel import Columns, Integers, Ranges
-from shardex.schema import Features, Null, Optional, check_fields
 
 _FEW_ROWS = 1024
 _WIDE = 256
@@ -35,7 +35,7 @@ class MappedTable:
     the ranges of all its batches at once, and `close_batches` releases batches whose file is evicted. `read_file` reads
     images, audio and video of which the table has only the paths.
 
-    >>> from shardex.schema import Value
+    >>> from shardex.features import Value
     >>> batch = pa.record_batch({"x": [5, 6, 7]})
     >>> table = MappedTable(Features({"x": Value("int64")}), batch.schema, [3], lambda k: batch, "batch {}".format)
     >>> table.sample(1), table.read(np.array([2, 0]), ["x"])["x"]

@@ -15,8 +15,8 @@ from shardex.arrow.decode import Decode, decode_array, list_parts
 from shardex.arrow.storage import storage_array
 from shardex.arrow.types import STABLE_PARTS, is_media_struct, number_array, value_type
 from shardex.errors import FormatError, ShardexError
+from shardex.features import Feature, Map, Media, Optional, Sequence, Struct, contains
 from shardex.kernel import Column
-from shardex.schema import Feature, Map, Media, Optional, Sequence, Struct, contains
 
 _STABLE_FOLDER = "_assets/video/"
 """Where stable-datasets keeps the files of videos, in the folder of the shards."""
@@ -32,7 +32,7 @@ def no_file(path: str) -> bytes:
 def holds_media_structs(feature: Feature, kind: pa.DataType) -> bool:
     """Return whether a feature, or a part of it, is media that an Arrow type holds as structs.
 
-    >>> from shardex.schema import Image
+    >>> from shardex.features import Image
     >>> struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     >>> holds_media_structs(Sequence(Image()), pa.list_(struct)), holds_media_structs(Image(), pa.binary())
     (True, False)
@@ -64,7 +64,7 @@ def media_decoder(read_file: ReadFile) -> Decode:
 def binary_media(array: pa.Array, feature: Feature, read_file: ReadFile = no_file) -> pa.Array:
     """Return an array with the bytes of media in the place of structs; they are copied only if a file is read.
 
-    >>> from shardex.schema import Image
+    >>> from shardex.features import Image
     >>> array = pa.array([{"bytes": b"a", "path": None}, {"bytes": None, "path": "b.png"}])
     >>> binary_media(array, Image(), str.encode).to_pylist()
     [b'a', b'b.png']

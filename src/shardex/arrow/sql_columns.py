@@ -18,8 +18,7 @@ from shardex.arrow.encode import with_nulls
 from shardex.arrow.to_table import to_table
 from shardex.arrow.types import is_binary, map_type, number_array
 from shardex.errors import FormatError, QueryError, SchemaError
-from shardex.kernel import MISSING, Columns, Integers, values_of
-from shardex.schema import (
+from shardex.features import (
     Array,
     Decimal,
     Feature,
@@ -33,6 +32,7 @@ from shardex.schema import (
     Value,
     unwrap_optional,
 )
+from shardex.kernel import MISSING, Columns, Integers, values_of
 
 _IS_JSON = {"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""}
 _SQL_DIGITS = 38

@@ -18,8 +18,7 @@ from shardex.arrow.encode import encoder_of, shaped_arrays, with_nulls
 from shardex.arrow.encode_values import offsets_of
 from shardex.arrow.types import arrow_type, fixed_sizes, items_per_row, number_array, storage_dtype
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, ends_of, values_of
-from shardex.schema import (
+from shardex.features import (
     Array,
     Bytes,
     Feature,
@@ -37,6 +36,7 @@ from shardex.schema import (
     stored_form,
     unwrap_optional,
 )
+from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, ends_of, values_of
 
 
 def to_table(

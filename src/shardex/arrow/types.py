@@ -36,7 +36,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from shardex.arrow.hf_metadata import features_in_hf_metadata
 from shardex.errors import FormatError, SchemaError, ShardexError
-from shardex.schema import (
+from shardex.features import (
     JSON,
     SCALARS,
     UNITS,

@@ -42,11 +42,11 @@ from shardex.cli.terminal import (
 from shardex.cli.tokenize_command import tokenize
 from shardex.dataset import Dataset
 from shardex.errors import ShardexError
+from shardex.features import ClassLabel, Feature, Image, Optional
 from shardex.files import Index, display_name
 from shardex.formats import ShardRows, open_rows
 from shardex.kernel import KERNEL
 from shardex.media import image_info
-from shardex.schema import ClassLabel, Feature, Image, Optional
 from shardex.sources import is_url
 
 _WIDTH = 76

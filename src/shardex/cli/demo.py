@@ -23,11 +23,11 @@ import numpy as np
 from shardex.dataset import Dataset, create
 from shardex.dataset import open as open_dataset
 from shardex.errors import AlreadyExistsError, FormatError
+from shardex.features import Array, ClassLabel
 from shardex.formats import ShardRows
 from shardex.loader import Loader
 from shardex.progress import Bar
 from shardex.samples import Batch, DictSample
-from shardex.schema import Array, ClassLabel
 
 _GETS = 2_000
 _BATCHES = 100

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.arrow import MappedTable, ReadFile, features_of_arrow, no_file, null_paths, valid_batch
+from shardex.features import Features, Opaque, contains
 from shardex.kernel import Columns, Integers, digest
 from shardex.rows import JoinedRows
-from shardex.schema import Features, Opaque, contains
 
 _SOME = 100
 """Number of rows at each end from which the fingerprint is computed."""

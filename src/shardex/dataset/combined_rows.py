@@ -20,9 +20,7 @@ from shardex.dataset.decoded_rows import common_decodings, with_decodings
 from shardex.dataset.field_decoders import decode_alike
 from shardex.dataset.typed_views import typed_view
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Columns, Integers, Masked, digest
-from shardex.rows import AbstractRows, JoinedRows, Table
-from shardex.schema import (
+from shardex.features import (
     Array,
     Audio,
     ClassLabel,
@@ -35,6 +33,8 @@ from shardex.schema import (
     Value,
     unwrap_optional,
 )
+from shardex.kernel import MISSING, Columns, Integers, Masked, digest
+from shardex.rows import AbstractRows, JoinedRows, Table
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

@@ -55,6 +55,7 @@ from shardex.dataset.views import (
 from shardex.dataset.windows import windows_of
 from shardex.display import Figure
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
+from shardex.features import Feature, Features, check_fields
 from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
 from shardex.kernel import Columns, Integers, Masked, digest
@@ -72,7 +73,6 @@ from shardex.rows import (
     whole_number,
 )
 from shardex.samples import Batch, DictSample, Lens, T_co
-from shardex.schema import Feature, Features, check_fields
 
 U = TypeVar("U")
 ColumnsByName = Mapping[str, Any] | Columns

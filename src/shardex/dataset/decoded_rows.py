@@ -28,10 +28,10 @@ from shardex.dataset.field_decoders import (
 from shardex.dataset.function_calls import copied
 from shardex.dataset.layers import Layer, TypedRows
 from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError
+from shardex.features import Feature, Features, Image, Media, Optional, Video, unwrap_optional
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest, values_of, with_missing
 from shardex.rows import AbstractRows, media_in
 from shardex.samples import DictSample
-from shardex.schema import Feature, Features, Image, Media, Optional, Video, unwrap_optional
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

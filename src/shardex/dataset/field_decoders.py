@@ -14,9 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shardex.errors import ArgumentError, MissingExtraError, ShardexError, nearest
-from shardex.kernel import Column, Columns
-from shardex.media import ImageStep, Resize, decode_audios, decode_images, decode_videos, encode_image
-from shardex.schema import (
+from shardex.features import (
     Audio,
     Feature,
     Image,
@@ -31,7 +29,9 @@ from shardex.schema import (
     nested_features,
     unwrap_optional,
 )
-from shardex.schema import Sequence as ListOf
+from shardex.features import Sequence as ListOf
+from shardex.kernel import Column, Columns
+from shardex.media import ImageStep, Resize, decode_audios, decode_images, decode_videos, encode_image
 
 FORMS = ("numpy", "torch", "pil", "bytes")
 """Forms of decoded media: arrays (channels last), tensors (channels before height, width or frames of audio), PIL

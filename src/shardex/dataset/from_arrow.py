@@ -21,7 +21,7 @@ from shardex.dataset.decoded_rows import decoded
 from shardex.dataset.huggingface import import_datasets, rows_of
 from shardex.dataset.memory_rows import ColumnRows
 from shardex.errors import ArgumentError, FormatError, SchemaError
-from shardex.schema import Features
+from shardex.features import Features
 
 
 class ArrowStream(Protocol):

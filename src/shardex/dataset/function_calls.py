@@ -18,10 +18,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.errors import SchemaError
+from shardex.features import describe
 from shardex.kernel import Column, Columns, Integers, Masked, Ragged, TimeArray
 from shardex.rows import AbstractRows
 from shardex.samples import Batch, DictSample, is_sample_class, record_of
-from shardex.schema import describe
 
 Place = Callable[[], str]
 """Returns which samples a function was called on, for messages."""

@@ -30,10 +30,7 @@ from shardex.arrow import (
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.to_arrow import check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
-from shardex.formats import ShardRows
-from shardex.kernel import Integers, digest, values_of
-from shardex.order import Order, Pick, Span
-from shardex.schema import (
+from shardex.features import (
     Array,
     Bytes,
     ClassLabel,
@@ -54,6 +51,9 @@ from shardex.schema import (
     contains,
     unwrap_optional,
 )
+from shardex.formats import ShardRows
+from shardex.kernel import Integers, digest, values_of
+from shardex.order import Order, Pick, Span
 from shardex.sources import is_url
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.errors import RowError, SchemaError
-from shardex.kernel import Columns, Integers, digest
-from shardex.rows import AbstractRows, Keyed, remember
-from shardex.samples import ClassFitter, DictSample, feature_in_class, record_of, schema_conflicts
-from shardex.schema import (
+from shardex.features import (
     Feature,
     Features,
     check_fields,
 )
+from shardex.kernel import Columns, Integers, digest
+from shardex.rows import AbstractRows, Keyed, remember
+from shardex.samples import ClassFitter, DictSample, feature_in_class, record_of, schema_conflicts
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

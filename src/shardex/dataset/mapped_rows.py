@@ -1,7 +1,7 @@
 """Rows that are results of a function, which is called when they are read. `Dataset.map` makes them.
 
 In: rows and a function of a sample or of a batch. Out: rows whose values fit features that are given, or found in the
-first results. `function_calls` calls functions of batches; `shardex.schema` converts values.
+first results. `function_calls` calls functions of batches; `shardex.features` converts values.
 """
 
 from __future__ import annotations
@@ -19,21 +19,7 @@ from shardex.dataset.function_calls import batch_result, copied, copied_lists, c
 from shardex.dataset.layers import Layer, layers_of, sample_type_of
 from shardex.dataset.read_size import byte_size
 from shardex.errors import FormatError, SchemaError, ShardexError
-from shardex.kernel import (
-    MISSING,
-    Column,
-    Columns,
-    Integers,
-    Masked,
-    Ragged,
-    TimeArray,
-    digest,
-    values_of,
-    with_missing,
-)
-from shardex.rows import AbstractRows, media_in
-from shardex.samples import Batch, ClassFitter, DictSample, fields_of, is_sample_class, record_of
-from shardex.schema import (
+from shardex.features import (
     Array,
     ClassLabel,
     Feature,
@@ -53,6 +39,20 @@ from shardex.schema import (
     stack_arrays,
     unwrap_optional,
 )
+from shardex.kernel import (
+    MISSING,
+    Column,
+    Columns,
+    Integers,
+    Masked,
+    Ragged,
+    TimeArray,
+    digest,
+    values_of,
+    with_missing,
+)
+from shardex.rows import AbstractRows, media_in
+from shardex.samples import Batch, ClassFitter, DictSample, fields_of, is_sample_class, record_of
 
 _INFER_FROM = 16
 _ALWAYS_AT_ONCE, _MAX_ROWS, _MAX_BYTES = 64, 1 << 12, 1 << 26

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.kernel import Column, Columns, Integers, Masked, Ragged, digest
-from shardex.rows import AbstractRows
-from shardex.schema import (
+from shardex.features import (
     Array,
     Feature,
     Features,
@@ -29,6 +27,8 @@ from shardex.schema import (
     in_form,
     infer,
 )
+from shardex.kernel import Column, Columns, Integers, Masked, Ragged, digest
+from shardex.rows import AbstractRows
 
 _FINGERPRINT_SAMPLES = 1000
 

@@ -13,11 +13,11 @@ from shardex.dataset.layers import TypedRows
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.typed_views import check_type, features_wanted_by
 from shardex.errors import ArgumentError
+from shardex.features import Features
 from shardex.files import What
 from shardex.formats import open_rows
 from shardex.rows import AbstractRows, AdaptedRows, Rows
 from shardex.samples import T_co, fields_of, is_sample_class
-from shardex.schema import Features
 from shardex.workers import ExecutorLike
 
 Data = What | Rows | Sequence[Any] | Mapping[str, Any] | ArrowStream | HubDataset

@@ -26,6 +26,7 @@ from shardex.dataset.token_stream import (
     without_class,
 )
 from shardex.errors import ArgumentError
+from shardex.features import Array, Features, check_fields
 from shardex.kernel import (
     Column,
     Columns,
@@ -40,7 +41,6 @@ from shardex.kernel import (
     pooled_empty,
 )
 from shardex.rows import whole_number
-from shardex.schema import Array, Features, check_fields
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

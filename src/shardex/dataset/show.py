@@ -16,8 +16,8 @@ from shardex.dataset.decoded_rows import DecodedRows, with_decodings
 from shardex.dataset.field_decoders import Decoding
 from shardex.dataset.views import headline
 from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html
+from shardex.features import Audio, Feature, Features, Image, Video, contains, nested_features
 from shardex.rows import whole_number
-from shardex.schema import Audio, Feature, Features, Image, Video, contains, nested_features
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

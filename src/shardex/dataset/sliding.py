@@ -20,9 +20,7 @@ from shardex.dataset.split_views import sorted_runs
 from shardex.dataset.token_stream import without_class
 from shardex.dataset.views import field_names
 from shardex.errors import ArgumentError, SchemaError
-from shardex.kernel import Column, Columns, Integers, Masked, digest, ends_of
-from shardex.rows import whole_number
-from shardex.schema import (
+from shardex.features import (
     Array,
     ClassLabel,
     Feature,
@@ -33,6 +31,8 @@ from shardex.schema import (
     check_fields,
     unwrap_optional,
 )
+from shardex.kernel import Column, Columns, Integers, Masked, digest, ends_of
+from shardex.rows import whole_number
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

@@ -20,6 +20,7 @@ from shardex.arrow import is_queryable
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.views import field_names, note, sorted_rows
 from shardex.errors import ArgumentError, SchemaError
+from shardex.features import Json, check_fields, unwrap_optional
 from shardex.kernel import Integers, ends_of
 from shardex.order import (
     Balanced,
@@ -36,7 +37,6 @@ from shardex.order import (
     split_bounds,
 )
 from shardex.rows import whole_number
-from shardex.schema import Json, check_fields, unwrap_optional
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

@@ -32,10 +32,10 @@ from shardex.arrow import (
 from shardex.dataset.sql_sandbox import RefusedError, is_keyword, parse, run
 from shardex.dataset.sql_syntax import TABLE, JsonText, Node, UsedFields, json_texts
 from shardex.errors import QueryError
+from shardex.features import Features
 from shardex.kernel import Integers
 from shardex.order import Span
 from shardex.rows import AbstractRows
-from shardex.schema import Features
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

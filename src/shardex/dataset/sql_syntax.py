@@ -12,7 +12,7 @@ from typing import Any
 
 from shardex.dataset.sql_sandbox import RefusedError
 from shardex.errors import ShardexError
-from shardex.schema import JSON, Features, Json, unwrap_optional
+from shardex.features import JSON, Features, Json, unwrap_optional
 
 TABLE = "ds"
 """Name of the only table."""

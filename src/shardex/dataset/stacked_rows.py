@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from shardex.dataset.layers import Layer
 from shardex.errors import ArgumentError, SchemaError
+from shardex.features import Array, ClassLabel, Feature, Features, Optional, Value, check_fields, unwrap_optional
 from shardex.kernel import Columns, Integers, Masked, digest, pooled_empty
 from shardex.rows import AbstractRows
 from shardex.samples import DictSample
-from shardex.schema import Array, ClassLabel, Feature, Features, Optional, Value, check_fields, unwrap_optional
 
 
 class StackedRows(Layer):

@@ -16,9 +16,9 @@ import pyarrow as pa
 from shardex.arrow import arrow_schema, arrow_type, to_table, with_schema
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.errors import MissingExtraError, SchemaError
+from shardex.features import Feature, Features, Opaque, contains, unwrap_optional
 from shardex.kernel import Columns
 from shardex.order import Span
-from shardex.schema import Feature, Features, Opaque, contains, unwrap_optional
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

@@ -23,6 +23,8 @@ from shardex.dataset.decoded_rows import undecoded
 from shardex.dataset.layers import ComposedRows, TypedRows
 from shardex.dataset.token_runs import Runs, check_lengths, locate_runs
 from shardex.errors import ArgumentError, SchemaError, unknown_field
+from shardex.features import Array, Features, Json, check_fields, unwrap_optional
+from shardex.features import Sequence as ListOf
 from shardex.kernel import (
     MISSING,
     Column,
@@ -34,8 +36,6 @@ from shardex.kernel import (
     pooled_empty,
 )
 from shardex.rows import whole_number
-from shardex.schema import Array, Features, Json, check_fields, unwrap_optional
-from shardex.schema import Sequence as ListOf
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

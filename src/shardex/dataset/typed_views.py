@@ -14,6 +14,7 @@ from shardex.dataset.decoded_rows import typed_rows
 from shardex.dataset.layers import sample_type_of
 from shardex.dataset.mapped_rows import BatchMappedRows, MappedRows, unchanged
 from shardex.errors import ArgumentError, LensError, SchemaError
+from shardex.features import Feature, Features, Optional, describe
 from shardex.rows import AbstractRows, media_in
 from shardex.samples import (
     LENSES,
@@ -28,7 +29,6 @@ from shardex.samples import (
     schema_conflicts,
     type_name,
 )
-from shardex.schema import Feature, Features, Optional, describe
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

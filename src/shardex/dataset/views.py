@@ -16,11 +16,11 @@ from shardex.arrow import is_queryable
 from shardex.dataset.decoded_rows import undecoded
 from shardex.dataset.layers import TypedRows, source_rows
 from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
+from shardex.features import Json, check_fields, unwrap_optional
 from shardex.files import display_name
 from shardex.formats import ShardRows
 from shardex.kernel import Integers
 from shardex.rows import AbstractRows, AdaptedRows
-from shardex.schema import Json, check_fields, unwrap_optional
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

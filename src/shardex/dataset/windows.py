@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from shardex.dataset.token_stream import Labels, StreamRows, TokenStream, fitting, integer_dtype, without_class
 from shardex.errors import ArgumentError
+from shardex.features import Array, Features, check_fields
 from shardex.kernel import Column, Columns, Integers, Ragged, digest, ends_of
 from shardex.order import Order, RandomOffset
 from shardex.rows import whole_number
-from shardex.schema import Array, Features, check_fields
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

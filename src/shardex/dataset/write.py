@@ -18,10 +18,10 @@ from shardex.dataset.write_job import Began, part_rows, warn_of_left_out, write_
 from shardex.dataset.write_steps import Steps
 from shardex.dataset.writer import create, samples_of
 from shardex.errors import ArgumentError
+from shardex.features import Features, copied_metadata
 from shardex.formats import check_options, format_named
 from shardex.progress import Bar
 from shardex.samples import DictSample, Lens, is_sample_class
-from shardex.schema import Features, copied_metadata
 from shardex.workers import ExecutorLike
 
 

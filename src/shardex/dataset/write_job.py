@@ -27,6 +27,7 @@ from shardex.dataset.read_size import byte_size, stored_samples
 from shardex.dataset.write_steps import Results, Steps, features_of_results
 from shardex.dataset.writer import Writer
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError
+from shardex.features import Features
 from shardex.files import MODES
 from shardex.formats import Format, check_options, format_named
 from shardex.jobs import (
@@ -45,7 +46,6 @@ from shardex.order import Order
 from shardex.progress import Bar
 from shardex.rows import AbstractRows
 from shardex.samples import fields_of, is_sample_class, record_of
-from shardex.schema import Features
 from shardex.sources import Place, place_of, redact_url
 from shardex.workers import ExecutorLike, function_fingerprint
 

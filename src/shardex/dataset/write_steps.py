@@ -26,11 +26,11 @@ from shardex.dataset.function_calls import (
 from shardex.dataset.layers import innermost_rows
 from shardex.dataset.mapped_rows import numpy_samples, results_features
 from shardex.errors import ArgumentError, SchemaError, ShardexError
+from shardex.features import Feature
 from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
 from shardex.kernel import Columns, Integers
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class
-from shardex.schema import Feature
 from shardex.workers import raise_if_cancelled
 
 _AT_ONCE = 16

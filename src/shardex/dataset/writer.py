@@ -19,12 +19,12 @@ from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import stored_samples
 from shardex.errors import ArgumentError, SchemaError
+from shardex.features import Features, infer
 from shardex.files import AllOrNothing
 from shardex.formats import ShardWriter, check_options, format_named
 from shardex.kernel import Columns
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class, record_of
-from shardex.schema import Features, infer
 from shardex.sources import place_of
 
 _INFER_FROM = 64

@@ -13,7 +13,7 @@ from shardex.display.pictures import Failed, Picture, Thumbnail, Words, cut, pic
 from shardex.display.plots import Plot
 from shardex.display.png_figure import figure_png
 from shardex.errors import ArgumentError, storage_errors
-from shardex.schema import Feature
+from shardex.features import Feature
 
 MAX_SAMPLES = 400
 """Samples that a figure has at most."""

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from shardex.display.plots import Plot, plot_of
 from shardex.errors import FormatError, ShardexError
+from shardex.features import Audio, ClassLabel, Feature, Image, Sequence, Video, unwrap_optional
 from shardex.kernel import MISSING
 from shardex.media import audio_info, decode_audio, decode_frames, decode_image, image_info
-from shardex.schema import Audio, ClassLabel, Feature, Image, Sequence, Video, unwrap_optional
 
 _FEW = 8
 """Arrays with fewer values along each axis are shown as numbers; more channels than this are an image."""

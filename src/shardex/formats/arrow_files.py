@@ -41,10 +41,10 @@ from shardex.arrow import (
     valid_batch,
 )
 from shardex.errors import FormatError, TruncatedShardError
+from shardex.features import Features
 from shardex.files import Files
 from shardex.formats.table_rows import TableRows, fetch_footers, file_reader, files_digest, ranges_at
 from shardex.kernel import Integers, Ranges
-from shardex.schema import Features
 from shardex.sources import LocalSource
 
 EXTENSIONS = (".arrow", ".feather", ".ipc")

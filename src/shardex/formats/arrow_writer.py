@@ -16,8 +16,8 @@ from typing import Any, SupportsIndex
 import pyarrow as pa
 
 from shardex.errors import ArgumentError, SchemaError, storage_errors
+from shardex.features import describe
 from shardex.files import StagedWriter
-from shardex.schema import describe
 
 _METADATA = "_metadata.json"
 _OWNED = r"shard-\d{5,}\.arrow|_metadata\.json"

@@ -25,16 +25,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
-from shardex.files import Files, find
-from shardex.formats.join_shards import JoinShards
-from shardex.formats.jsonl_lines import refuse_bytes, refuse_lost_shape, shaped_fields, to_json
-from shardex.formats.record_fields import MakeDecoder
-from shardex.formats.record_rows import DictRows, MappedIndex
-from shardex.formats.registry import Format
-from shardex.formats.sample_writer import SampleWriter
-from shardex.kernel import Bytes as Buffer
-from shardex.kernel import Columns, Integers, Ranges
-from shardex.schema import (
+from shardex.features import (
     JSON,
     MSGPACK,
     RAW,
@@ -44,6 +35,15 @@ from shardex.schema import (
     Text,
     codec_by_name,
 )
+from shardex.files import Files, find
+from shardex.formats.join_shards import JoinShards
+from shardex.formats.jsonl_lines import refuse_bytes, refuse_lost_shape, shaped_fields, to_json
+from shardex.formats.record_fields import MakeDecoder
+from shardex.formats.record_rows import DictRows, MappedIndex
+from shardex.formats.registry import Format
+from shardex.formats.sample_writer import SampleWriter
+from shardex.kernel import Bytes as Buffer
+from shardex.kernel import Columns, Integers, Ranges
 
 INDEX = "index.dat"
 HEAD = "bins.json"

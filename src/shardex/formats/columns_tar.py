@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, StaleIndexError
+from shardex.features import Array, Features, Json, Optional, Text, check_fields
 from shardex.files import Files, Index, Scan, natural_order
 from shardex.formats import tar_fields
 from shardex.formats.columns_tar_table import (
@@ -41,7 +42,6 @@ from shardex.formats.tar_blocks import members
 from shardex.formats.tar_members import check_end, check_truncated, until_cut, warn_if_truncated
 from shardex.formats.tar_remote_headers import header_bytes
 from shardex.kernel import Column, Columns, Integers, Ranges
-from shardex.schema import Array, Features, Json, Optional, Text, check_fields
 from shardex.sources import Source
 from shardex.workers import ExecutorLike
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardex.errors import ArgumentError, FormatError, SchemaError
+from shardex.features import NPY, Array, Feature, Features, Json, Optional, Struct, Text, unwrap_optional
 from shardex.formats.columns_tar_session import ColumnsSession
 from shardex.formats.columns_tar_table import (
     COUNTER,
@@ -26,7 +27,6 @@ from shardex.formats.columns_tar_table import (
 )
 from shardex.formats.sample_writer import SampleWriter, ShardSeries
 from shardex.formats.tar_blocks import header, padding, tar_series
-from shardex.schema import NPY, Array, Feature, Features, Json, Optional, Struct, Text, unwrap_optional
 
 _OPTIONAL_FIELDS = ("id", "metadata")
 OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/(shard_\d+\.tar|\.shard_\d+\.tar\.[0-9a-f]+\.tmp)"

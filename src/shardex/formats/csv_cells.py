@@ -20,9 +20,7 @@ from pyarrow import csv
 
 from shardex.arrow import arrow_type
 from shardex.errors import SchemaError
-from shardex.formats.csv_records import Dialect
-from shardex.formats.record_fields import Kinds, feature_of_kinds
-from shardex.schema import (
+from shardex.features import (
     ClassLabel,
     Decimal,
     Feature,
@@ -34,6 +32,8 @@ from shardex.schema import (
     Value,
     unwrap_optional,
 )
+from shardex.formats.csv_records import Dialect
+from shardex.formats.record_fields import Kinds, feature_of_kinds
 
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _THREADS_FROM = 1 << 20

@@ -18,6 +18,18 @@ import pyarrow as pa
 
 from shardex.arrow import decode_array
 from shardex.errors import ArgumentError, FormatError, SchemaError
+from shardex.features import (
+    ClassLabel,
+    Duration,
+    Feature,
+    Features,
+    Optional,
+    Text,
+    Value,
+    check_fields,
+    fit_column,
+    unwrap_optional,
+)
 from shardex.files import Files, Index
 from shardex.formats.csv_cells import (
     FALSE,
@@ -36,18 +48,6 @@ from shardex.formats.registry import Format
 from shardex.formats.text import NumberedLines, data_files
 from shardex.formats.wrong_lines import check_bad_lines, index_of_right_lines
 from shardex.kernel import Column, Columns, Integers, Masked
-from shardex.schema import (
-    ClassLabel,
-    Duration,
-    Feature,
-    Features,
-    Optional,
-    Text,
-    Value,
-    check_fields,
-    fit_column,
-    unwrap_optional,
-)
 from shardex.workers import ExecutorLike
 
 _MOST_BYTES = 1 << 30

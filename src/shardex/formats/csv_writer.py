@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardex.errors import SchemaError
+from shardex.features import Feature, Features, Text, Value, unwrap_optional
 from shardex.files import natural_order, visible_paths
 from shardex.formats.csv_cells import refuse_features
 from shardex.formats.csv_records import Dialect, first_record
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
 from shardex.jobs import FinishedPart, JobFolder
-from shardex.schema import Feature, Features, Text, Value, unwrap_optional
 from shardex.sources import place_of
 
 EXTENSION = ".csv"

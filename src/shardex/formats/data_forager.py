@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, PathError, SchemaError, TruncatedShardError
+from shardex.features import Array, Features, check_fields
 from shardex.files import Files
 from shardex.formats.record_rows import MappedIndex, RecordRows
 from shardex.formats.token_files import number_dtype
 from shardex.kernel import Columns, Integers, Ranges, Segments, digest
-from shardex.schema import Array, Features, check_fields
 from shardex.sources import LocalSource, Source, check_path
 
 NAMES = "index/file_location.txt"

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import ArgumentError, SchemaError, UnknownFormatError
+from shardex.features import Array, Features
 from shardex.files import Files
 from shardex.formats import data_forager, jsonl, tokens
 from shardex.formats.data_forager import NAMES, TABLE, ArraySpec, SampleSchema
@@ -24,7 +25,6 @@ from shardex.formats.jsonl_lines import JSON_LINES, refuse_bytes, refuse_lost_sh
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
 from shardex.formats.token_files import array_fields, is_array, number_dtype
-from shardex.schema import Array, Features
 
 _FOLDER = "tokenized-samples"
 _INDEX = r"file_location\.txt|sample_locations\.bin|sample_schema\.json|shardex\.json"

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from shardex.arrow import arrow_type, concat_columns, feature_of_values, sql_table, to_table, valid_mask
 from shardex.errors import ArgumentError, ChecksumError, StaleIndexError
+from shardex.features import Feature, Features, Json, Optional, Value
 from shardex.files import Files, IndexedFile, Sidecar, decode_sidecar, load_sidecars, save_sidecar, scan_all
 from shardex.formats.record_rows import RecordRows
 from shardex.formats.registry import format_named
 from shardex.kernel import Columns, Integers
-from shardex.schema import Feature, Features, Json, Optional, Value
 from shardex.sources import Source
 
 VERSION = 2

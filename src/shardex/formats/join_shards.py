@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from shardex.errors import SchemaError
+from shardex.features import Features
 from shardex.files import CLAIM, Stage, check_target, natural_order, put_claimed, visible_paths
 from shardex.jobs import Commit, FinishedPart, JobFolder
-from shardex.schema import Features
 from shardex.sources import place_of
 
 STAGE = "joined"

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError
+from shardex.features import Features, Optional
 from shardex.files import Files, Index
 from shardex.formats import data_forager, json_arrays
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
@@ -33,7 +34,6 @@ from shardex.formats.registry import Format
 from shardex.formats.text import EXTENSIONS, LineRows, NumberedLines, data_files
 from shardex.formats.wrong_lines import check_bad_lines, index_of_right_lines
 from shardex.kernel import MISSING, Columns, Integers, Ranges
-from shardex.schema import Features, Optional
 from shardex.sources import ByteRange, Source
 from shardex.workers import ExecutorLike
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from shardex.features import Feature, Features, Optional, Text, Value, unwrap_optional
 from shardex.formats.record_fields import Kinds
 from shardex.kernel import Columns, JsonColumn, JsonKind, JsonLineParser, Ranges, with_missing
-from shardex.schema import Feature, Features, Optional, Text, Value, unwrap_optional
 
 _EXACT = 1 << 53
 _OF_FEATURES: dict[Feature, JsonKind] = {

@@ -16,10 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, TruncatedShardError
-from shardex.files import Scan
-from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
-from shardex.kernel import count_newlines, find_lines
-from shardex.schema import (
+from shardex.features import (
     Array,
     Feature,
     Features,
@@ -32,7 +29,10 @@ from shardex.schema import (
     shape_of_empty_list,
     unwrap_optional,
 )
-from shardex.schema import Bytes as BytesFeature
+from shardex.features import Bytes as BytesFeature
+from shardex.files import Scan
+from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
+from shardex.kernel import count_newlines, find_lines
 from shardex.sources import COMPRESSED, ByteRange, Source
 
 JSON_LINES = (".jsonl", ".ndjson", ".json-lines")

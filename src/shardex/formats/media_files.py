@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from shardex.errors import ArgumentError, UnknownFormatError
+from shardex.features import Audio, Feature, Image, Json, Media, Text, Video, extensions_of_media
 from shardex.files import named_split
-from shardex.schema import Audio, Feature, Image, Json, Media, Text, Video, extensions_of_media
 
 _FEATURES: dict[str, Media] = {"image": Image(), "audio": Audio(), "video": Video()}
 KINDS = {kind: tuple(f".{one}" for one in extensions_of_media(feature)) for kind, feature in _FEATURES.items()}

@@ -31,13 +31,13 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownKeyError,
 )
+from shardex.features import Bytes, ClassLabel, Feature, Features, Optional, Text, check_fields
 from shardex.files import Files, FolderListing, forget, list_folder
 from shardex.formats.media_files import CAPTIONS, EXTENSIONS, MediaFiles, class_folders, class_names, media_feature
 from shardex.formats.media_metadata import Metadata, names_files, open_metadata
 from shardex.formats.media_writer import MediaWriter, join
 from shardex.formats.registry import Format, ShardRows
 from shardex.kernel import Column, Columns, Integers
-from shardex.schema import Bytes, ClassLabel, Feature, Features, Optional, Text, check_fields
 from shardex.sources import ByteRange, Source, Stat
 from shardex.workers import ExecutorLike
 

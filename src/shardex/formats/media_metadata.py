@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, DuplicateKeyError, FormatError, UnknownFormatError
+from shardex.features import Features
 from shardex.files import Files
 from shardex.formats import csv_files, jsonl
 from shardex.formats.csv_files import CsvRows
 from shardex.formats.jsonl import JsonLines
 from shardex.kernel import Columns, Integers
-from shardex.schema import Features
 from shardex.sources import ByteRange
 
 FILE_NAME = "file_name"

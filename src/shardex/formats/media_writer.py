@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardex.errors import ArgumentError, PathError, SchemaError, storage_errors
+from shardex.features import ClassLabel, Features, Media, Text
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl_lines import refuse_bytes, refuse_lost_shape, shaped_fields, to_json
 from shardex.formats.media_files import KINDS, is_metadata, is_shown, kind_of_name
 from shardex.formats.media_metadata import FILE_NAME
 from shardex.formats.sample_writer import SampleWriter, ShardSeries
-from shardex.schema import ClassLabel, Features, Media, Text
 from shardex.sources import check_path
 
 TABLE = "metadata.jsonl"

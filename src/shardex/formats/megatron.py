@@ -32,6 +32,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
+from shardex.features import Features
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.number_records import (
@@ -47,7 +48,6 @@ from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries, check_shard_options
 from shardex.formats.tokens import StoredRows
 from shardex.kernel import Integers, Ranges, digest
-from shardex.schema import Features
 from shardex.sources import ByteRange, LocalSource, Source
 
 MAGIC = b"MMIDIDX\x00\x00"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import FormatError, SchemaError, TruncatedShardError
+from shardex.features import Features
 from shardex.files import Files
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.number_records import (
@@ -31,7 +32,6 @@ from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries, check_shard_options
 from shardex.formats.token_files import STREAMS, number_dtype
 from shardex.formats.tokens import StoredRows
-from shardex.schema import Features
 from shardex.sources import ByteRange, LocalSource, Source, Stat
 
 _HEAD = struct.Struct("<iii")

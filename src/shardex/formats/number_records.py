@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownFormatError
+from shardex.features import Features
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.formats.token_files import array_fields, is_array, number_dtype
 from shardex.formats.tokens import StoredRows
 from shardex.kernel import Columns, Integers, Ragged, digest
-from shardex.schema import Features
 from shardex.sources import ByteRange, Source, Stat
 
 _BESIDE = (".json", ".md", ".model", ".txt", ".vocab", ".yaml", ".yml")

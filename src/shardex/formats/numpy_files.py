@@ -20,6 +20,7 @@ from shardex.errors import (
     ShardexError,
     TruncatedShardError,
 )
+from shardex.features import Features, npy_header
 from shardex.files import Files
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.number_records import (
@@ -39,7 +40,6 @@ from shardex.formats.registry import Format
 from shardex.formats.sample_writer import check_shard_options
 from shardex.formats.token_files import number_dtype
 from shardex.formats.tokens import StoredRows
-from shardex.schema import Features, npy_header
 from shardex.sources import LocalSource, Source
 
 _MAGIC = b"\x93NUMPY"

@@ -31,6 +31,7 @@ from shardex.arrow import (
     with_schema,
 )
 from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError, storage_errors
+from shardex.features import Array, Decimal, Feature, Features, Media, Struct, nested_features, unwrap_optional
 from shardex.files import Files, StagedWriter
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.parquet_pages import DecodedSize, decoded_size, delta_bytes, repeated_bytes
@@ -39,7 +40,6 @@ from shardex.formats.registry import Format
 from shardex.formats.table_rows import TableRows, fetch_footers, file_reader, files_digest, ranges_at
 from shardex.kernel import Columns, Ranges
 from shardex.rows import Table
-from shardex.schema import Array, Decimal, Feature, Features, Media, Struct, nested_features, unwrap_optional
 from shardex.sources import LocalSource
 
 GROUP_BYTES = 64 << 20

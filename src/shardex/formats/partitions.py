@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from shardex.arrow import sql_table, to_table
 from shardex.errors import SchemaError
-from shardex.kernel import Columns, Integers
-from shardex.rows import AbstractRows
-from shardex.schema import (
+from shardex.features import (
     ClassLabel,
     Decimal,
     Feature,
@@ -33,6 +31,8 @@ from shardex.schema import (
     fit_column,
     unwrap_optional,
 )
+from shardex.kernel import Columns, Integers
+from shardex.rows import AbstractRows
 
 _FOLDER = re.compile(r"([^=/]+)=([^/]*)/")
 _NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -21,19 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.files import (
-    Files,
-    Index,
-    IndexedFile,
-    Sidecar,
-    decode_sidecar,
-    load_related_sidecars,
-    load_sidecars,
-    save_sidecar,
-)
-from shardex.jobs import run_parts
-from shardex.kernel import Column, Integers, cores, with_missing
-from shardex.schema import (
+from shardex.features import (
     Bytes,
     Feature,
     Features,
@@ -46,6 +34,18 @@ from shardex.schema import (
     is_stacked,
     unwrap_optional,
 )
+from shardex.files import (
+    Files,
+    Index,
+    IndexedFile,
+    Sidecar,
+    decode_sidecar,
+    load_related_sidecars,
+    load_sidecars,
+    save_sidecar,
+)
+from shardex.jobs import run_parts
+from shardex.kernel import Column, Integers, cores, with_missing
 
 VERSION = 1
 COMPLETE_BYTES = 2 << 30

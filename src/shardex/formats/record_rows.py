@@ -27,6 +27,14 @@ from shardex.errors import (
     StaleIndexError,
     TruncatedShardError,
 )
+from shardex.features import (
+    Features,
+    check_fields,
+    fits_unchanged,
+    infer_or_json,
+    to_columns,
+    to_sample,
+)
 from shardex.files import Files, IndexedFile
 from shardex.formats.record_fields import (
     KeyScan,
@@ -41,14 +49,6 @@ from shardex.formats.record_fields import (
 from shardex.formats.registry import ShardRows
 from shardex.kernel import MISSING, Bytes, Columns, Integers, Ranges, Segments, take
 from shardex.rows import media_in
-from shardex.schema import (
-    Features,
-    check_fields,
-    fits_unchanged,
-    infer_or_json,
-    to_columns,
-    to_sample,
-)
 
 _INFER_FROM = 16
 

@@ -20,15 +20,15 @@ from typing import Any, Protocol, cast, get_args
 import numpy as np
 
 from shardex.errors import ArgumentError, FormatError, StaleIndexError, UnknownFormatError, nearest
+from shardex.features import Features, dtype_text
 from shardex.files import Files, What, check_mode, display_name, find, with_checksums
 from shardex.jobs import FinishedPart, JobFolder
 from shardex.other_names import OPEN, instead
 from shardex.rows import AbstractRows, Keyed
-from shardex.schema import Features, dtype_text
 from shardex.sources import COMPRESSED, ByteRange, Place, Source, keyring, read_keyring
 
 FORMATS: dict[str, str] = {
-    "arrow": "shardex.store.format",
+    "arrow": "shardex.native.format",
     "columns_tar": "shardex.formats.columns_tar",
     "bins": "shardex.formats.bins",
     "tokens": "shardex.formats.tokens",

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardex.errors import ArgumentError, SchemaError
+from shardex.features import Features, Optional, fit_sample, fits_unchanged, located, plain_form
 from shardex.files import Stage, StagedWriter
 from shardex.kernel import MISSING
-from shardex.schema import Features, Optional, fit_sample, fits_unchanged, located, plain_form
 
 _UNLIMITED = 1 << 62
 

@@ -13,11 +13,11 @@ import xxhash
 
 from shardex.arrow import ReadFile
 from shardex.errors import FormatError, PathError, ShardexError
+from shardex.features import Features
 from shardex.files import Files
 from shardex.formats.registry import ShardRows
 from shardex.kernel import Integers, Ranges, Segments
 from shardex.rows import JoinedRows, Table
-from shardex.schema import Features
 from shardex.sources import LocalSource, check_path
 
 _LIKELY_FOOTER = 64 << 10

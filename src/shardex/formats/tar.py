@@ -24,6 +24,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, NotFoundError, SchemaError
+from shardex.features import (
+    MSGPACK,
+    NPZ,
+    Feature,
+    Features,
+    Json,
+    Media,
+    Optional,
+    Text,
+    check_fields,
+    codec_for_extension,
+    fit_column,
+    to_columns,
+    to_sample,
+    unwrap_optional,
+)
 from shardex.files import Files, Index
 from shardex.formats import tar_fields
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
@@ -53,22 +69,6 @@ from shardex.formats.tar_members import (
 )
 from shardex.kernel import MISSING, Bytes, Column, Columns, Integers, Ranges, Segments
 from shardex.rows import media_in
-from shardex.schema import (
-    MSGPACK,
-    NPZ,
-    Feature,
-    Features,
-    Json,
-    Media,
-    Optional,
-    Text,
-    check_fields,
-    codec_for_extension,
-    fit_column,
-    to_columns,
-    to_sample,
-    unwrap_optional,
-)
 from shardex.sources import Source
 from shardex.workers import ExecutorLike
 
@@ -144,7 +144,7 @@ def create(
     With ``layout="msgpack"`` a sample is one member: a map of all its fields, with arrays in the compact form.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
-    >>> from shardex.schema import Array; from shardex.files.find import find
+    >>> from shardex.features import Array; from shardex.files.find import find
     >>> out = create(folder, Features.of({"history": Array("float32", (2,)), "cls": int}), mode="create")
     >>> out.append({"history": [1, 2], "cls": 7}); out.close()
     >>> open(find(folder)).sample(0)

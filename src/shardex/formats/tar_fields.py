@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, ShardexError
-from shardex.formats.jsonl_lines import refuse_lost_shape
-from shardex.kernel import Column, Ragged, Ranges, with_missing
-from shardex.schema import (
+from shardex.features import (
     COMPACT,
     JSON,
     MSGPACK,
@@ -50,6 +48,8 @@ from shardex.schema import (
     to_columns,
     unwrap_optional,
 )
+from shardex.formats.jsonl_lines import refuse_lost_shape
+from shardex.kernel import Column, Ragged, Ranges, with_missing
 
 Where = Callable[[int], str]
 """Returns the location of the k-th value of a column, for error messages."""
@@ -75,7 +75,7 @@ def feature_of_extension(extension: str) -> Feature:
 def candidates(field: str, feature: Feature) -> list[str]:
     """Return the extensions that a field of a schema may have in a tar, the most likely one first.
 
-    >>> from shardex.schema import Image
+    >>> from shardex.features import Image
     >>> candidates("history", Array()), candidates("image", Optional(Image()))[:2]
     (['history', 'history.npy'], ['image', 'image.png'])
     """

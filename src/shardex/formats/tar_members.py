@@ -24,12 +24,12 @@ from shardex.errors import (
     TruncatedShardError,
     UnsafeError,
 )
+from shardex.features import MSGPACK, Features, Opaque, Optional, Text, contains
 from shardex.files import Files, Index, Scan, find
 from shardex.formats import tar_fields
 from shardex.formats.sample_writer import SeriesWriter, check_shard_options
 from shardex.formats.tar_blocks import ADVICE, Member, MissingEndError, header, members, padding, tar_series
 from shardex.formats.tar_remote_headers import header_bytes
-from shardex.schema import MSGPACK, Features, Opaque, Optional, Text, contains
 from shardex.sources import LocalSource, Source
 
 KEY = "__key__"

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownFormatError
+from shardex.features import Bytes, Features, Text, check_fields
 from shardex.files import Files, Index, Scan
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl_lines import BOM, LineScanner
@@ -22,7 +23,6 @@ from shardex.formats.record_rows import Locations, RecordRows
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
 from shardex.kernel import Columns, Integers, count_newlines
-from shardex.schema import Bytes, Features, Text, check_fields
 from shardex.sources import ByteRange, Source
 from shardex.workers import ExecutorLike
 

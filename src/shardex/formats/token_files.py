@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, SchemaError, TruncatedShardError
+from shardex.features import JSON, Array, Features, other_metadata, plain_metadata
 from shardex.files import Scan, Stage
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.kernel import Columns, Ragged
-from shardex.schema import JSON, Array, Features, other_metadata, plain_metadata
 from shardex.sources import LocalSource, Source
 
 HEAD = "tokens.json"

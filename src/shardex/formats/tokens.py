@@ -30,6 +30,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
+from shardex.features import Array, Features, check_fields
 from shardex.files import Files, Index, IndexedFile
 from shardex.formats import data_forager
 from shardex.formats.data_forager_index import RECORD, IndexRecord
@@ -50,7 +51,6 @@ from shardex.formats.token_files import (
     number_dtype,
 )
 from shardex.kernel import Columns, Integers, Ragged, Ranges, Segments, digest, pooled_empty, row_ranges, take
-from shardex.schema import Array, Features, check_fields
 from shardex.sources import ByteRange
 from shardex.workers import ExecutorLike
 

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from shardex.errors import ArgumentError, SchemaError
+from shardex.features import Array, ClassLabel, Feature, Media, Value, unwrap_optional
+from shardex.features import Sequence as SequenceFeature
 from shardex.kernel import Column, Columns, Masked, Ragged, pooled_empty
 from shardex.loader.tensors import is_tensor, map_tensors, require_torch
-from shardex.schema import Array, ClassLabel, Feature, Media, Value, unwrap_optional
-from shardex.schema import Sequence as SequenceFeature
 
 _ONLY_TORCH = "bfloat16"
 """A dtype that numpy lacks: arrays have float32 until they become tensors."""

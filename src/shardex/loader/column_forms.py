@@ -16,10 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, SchemaError, nearest
-from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, missing_value, with_missing
-from shardex.loader.options import LoaderOptions
-from shardex.loader.tensors import as_arrays
-from shardex.schema import (
+from shardex.features import (
     Array,
     Audio,
     Bytes,
@@ -40,6 +37,9 @@ from shardex.schema import (
     stack_arrays,
     unwrap_optional,
 )
+from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, missing_value, with_missing
+from shardex.loader.options import LoaderOptions
+from shardex.loader.tensors import as_arrays
 
 Lengths = dict[str, Integers]
 """Lengths of the rows of fields of arrays; their shapes if several sizes may vary."""

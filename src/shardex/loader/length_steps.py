@@ -18,6 +18,7 @@ import numpy as np
 
 from shardex.dataset import Dataset
 from shardex.errors import ArgumentError
+from shardex.features import Array, Feature, check_fields, unwrap_optional
 from shardex.kernel import Integers
 from shardex.loader.cursor import Steps
 from shardex.loader.options import LoaderOptions
@@ -25,7 +26,6 @@ from shardex.loader.plan import Cut
 from shardex.loader.replacements import find_failures
 from shardex.order import Blocks, EpochBatches, LengthBatches, Order, Shuffle
 from shardex.rows import AbstractRows
-from shardex.schema import Array, Feature, check_fields, unwrap_optional
 
 _CHUNK = 4096
 """Samples whose lengths are read at once, where some cannot be read."""

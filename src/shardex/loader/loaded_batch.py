@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from shardex.errors import FieldError
+from shardex.features import Feature, Features
 from shardex.kernel import Column, Columns, Integers, Masked, value_mask
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.samples import Batch, DictSample, T_co
-from shardex.schema import Feature, Features
 
 if TYPE_CHECKING:
     from shardex.loader.recipe import Recipe

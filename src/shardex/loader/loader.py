@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
 from shardex.dataset import DataIterator, Dataset, ReadSize, byte_size, open
 from shardex.errors import ArgumentError, WorkerError
+from shardex.features import check_fields
 from shardex.kernel import Columns, keep_freed_memory
 from shardex.loader.batch_executor import make_staging, max_pending, plan_size, start_batch_executor
 from shardex.loader.casts import casts_of
@@ -41,7 +42,6 @@ from shardex.loader.stats import Stats
 from shardex.loader.tensors import distributed_rank, require_torch, warn_of_missing_group
 from shardex.other_names import LOADER, LOADER_ATTRIBUTES, missing_attribute, refuse
 from shardex.rows import whole_number
-from shardex.schema import check_fields
 from shardex.workers import Executor
 
 _MAX_SKIPPED = 10_000

@@ -17,6 +17,7 @@ import numpy as np
 
 from shardex.dataset import Dataset, DecodedRows, MixRows, byte_size, decode_view, innermost_rows
 from shardex.errors import ArgumentError
+from shardex.features import Feature
 from shardex.kernel import Columns, Integers, Ragged, keep_freed_memory
 from shardex.loader.casts import Casts
 from shardex.loader.column_forms import ColumnForms
@@ -30,7 +31,6 @@ from shardex.loader.stats import ReadPace, TimeSpent
 from shardex.loader.tensors import move_channels, require_torch, split_column, to_tensors
 from shardex.order import Blocks, LengthBatches, Order, RankShares, Shuffle
 from shardex.samples import DictSample, sample_constructor
-from shardex.schema import Feature
 
 _PROBED = 16
 """Samples whose announcement shows whether data is cold: announcing a whole batch takes longer than reading it."""

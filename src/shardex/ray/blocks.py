@@ -18,7 +18,7 @@ from ray.data.extensions import (
 )
 
 from shardex.dataset import Dataset, from_arrow, join, open
-from shardex.schema import Array
+from shardex.features import Array
 
 _TENSORS: tuple[type, ...] = tuple(get_arrow_extension_tensor_types())
 

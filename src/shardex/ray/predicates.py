@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from ray.data.expressions import BinaryExpr, ColumnExpr, Expr, LiteralExpr, Operation, UnaryExpr
 
-from shardex.schema import Features, Text, Value, unwrap_optional
+from shardex.features import Features, Text, Value, unwrap_optional
 
 _COMPARISONS = {
     Operation.EQ: "=",

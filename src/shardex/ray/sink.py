@@ -17,11 +17,11 @@ from ray.data.block import BlockAccessor
 
 from shardex.dataset import Dataset, Writer, open, publish_parts
 from shardex.errors import ArgumentError, SchemaError
+from shardex.features import Features
 from shardex.formats import check_options, format_named
 from shardex.jobs import FinishedPart, JobFolder
 from shardex.kernel import Columns
 from shardex.ray.blocks import dataset_of
-from shardex.schema import Features
 from shardex.sources import export_credentials, import_credentials, make_folder, place_of
 
 _SCHEMA = "schema.json"

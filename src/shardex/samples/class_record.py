@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from shardex.errors import SchemaError
+from shardex.features import COMPACT, Array, ClassLabel, Feature, Features, Media, describe, feature_of, hints_of
 from shardex.kernel import MISSING
-from shardex.schema import COMPACT, Array, ClassLabel, Feature, Features, Media, describe, feature_of, hints_of
 
 Convert = Callable[[Any], Any]
 T = TypeVar("T")

@@ -13,11 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import LensError
-from shardex.samples.class_record import is_sample_class, record_of
-from shardex.samples.fit_sample import sample_from
-from shardex.samples.lens_graph import type_name
-from shardex.samples.sample import DictSample, fields_of, same
-from shardex.schema import (
+from shardex.features import (
     Array,
     Bytes,
     ClassLabel,
@@ -35,6 +31,10 @@ from shardex.schema import (
     contains,
     unwrap_optional,
 )
+from shardex.samples.class_record import is_sample_class, record_of
+from shardex.samples.fit_sample import sample_from
+from shardex.samples.lens_graph import type_name
+from shardex.samples.sample import DictSample, fields_of, same
 
 
 def schema_conflicts(
@@ -101,7 +101,7 @@ def feature_in_class(have: Feature, want: Feature) -> Feature:
 
     Images, audio and video that a class wants as arrays keep their feature: they are bytes until they are decoded.
 
-    >>> from shardex.schema import Image
+    >>> from shardex.features import Image
     >>> str(feature_in_class(Optional(Image("L")), Array("uint8"))), str(feature_in_class(Bytes(), Array()))
     ("image(mode='L')", 'any[...]')
     """

@@ -1,6 +1,6 @@
 """Converts values to the fields of a class: one sample, or columns of many.
 
-A fast check passes values that fit unchanged; `shardex.schema` converts the others or raises an error. This module
+A fast check passes values that fit unchanged; `shardex.features` converts the others or raises an error. This module
 adds the defaults of the class for missing values, and sample, field and class to error messages.
 """
 
@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from shardex.errors import SchemaError
-from shardex.kernel import MISSING, Column, Columns, values_of
-from shardex.samples.class_record import Record, record_of
-from shardex.schema import (
+from shardex.features import (
     Features,
     Json,
     Media,
@@ -28,6 +26,8 @@ from shardex.schema import (
     plain_form,
     unwrap_optional,
 )
+from shardex.kernel import MISSING, Column, Columns, values_of
+from shardex.samples.class_record import Record, record_of
 
 T = TypeVar("T")
 Where = Callable[[int], str]

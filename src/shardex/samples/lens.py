@@ -18,11 +18,11 @@ from functools import reduce
 from typing import Any, Generic, TypeVar, cast
 
 from shardex.errors import LawError, LensError
+from shardex.features import describe, without_aliases
 from shardex.samples.class_record import is_sample_class
 from shardex.samples.field_subset import FieldSubset
 from shardex.samples.lens_graph import LensGraph, type_name
 from shardex.samples.sample import DictSample, fields_of, same, short
-from shardex.schema import describe, without_aliases
 
 S = TypeVar("S")
 V = TypeVar("V")

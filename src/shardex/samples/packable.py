@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar, dataclass_transform, overload
 
 from shardex.errors import FormatError, SchemaError
+from shardex.features import MSGPACK, describe
 from shardex.samples.class_record import record_of
 from shardex.samples.fit_sample import packed_values, sample_from
 from shardex.samples.sample import new_key, same, sample_html, short
-from shardex.schema import MSGPACK, describe
 
 C = TypeVar("C")
 

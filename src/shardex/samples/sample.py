@@ -18,10 +18,10 @@ import numpy as np
 
 from shardex.display import Figure, overview_html
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError, unknown_field
+from shardex.features import MSGPACK, Feature
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged
 from shardex.rows import whole_number
 from shardex.samples.class_record import is_sample_class, record_of
-from shardex.schema import MSGPACK, Feature
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # part of type checkers; type variables have defaults since 3.13

@@ -16,11 +16,8 @@ from shardex.dataset import open as open_dataset
 from shardex.errors import AlreadyExistsError, ArgumentError
 from shardex.files import What, check_mode, display_name
 from shardex.formats import ShardRows
+from shardex.native import Foreign, Fragment, FragmentList, Manifest, counted, publish
 from shardex.sources import place_of
-from shardex.store.commit import counted
-from shardex.store.fragment_list import FragmentList
-from shardex.store.fragments import Foreign, Fragment
-from shardex.store.manifest import Manifest, publish
 
 
 def adopt(

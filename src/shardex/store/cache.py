@@ -36,17 +36,15 @@ from shardex.errors import (
     VersionExpired,
     storage_errors,
 )
+from shardex.features import MADE_BY, Features
 from shardex.files import STORE_FOLDER
 from shardex.kernel import digest
+from shardex.native import WRITER_FILE, files_of, is_intact, latest_version, read_manifest, versions_in
 from shardex.progress import Bar
 from shardex.samples import is_sample_class
-from shardex.schema import MADE_BY, Features
 from shardex.sources import LocalSource, LockedFile, absolute_path, is_url, locked_file, make_folder, redact_url
 from shardex.store.encode_ahead import encode_ahead
-from shardex.store.manifest import files_of, is_intact, read_manifest
-from shardex.store.version_numbers import latest_version, versions_in
 from shardex.store.versions import GRACE, clean
-from shardex.store.writer_heartbeat import WRITER_FILE
 from shardex.workers import function_fingerprint, unknown_objects
 
 _building: ContextVar[frozenset[str]] = ContextVar("_building", default=frozenset())

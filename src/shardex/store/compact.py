@@ -23,21 +23,31 @@ from shardex.arrow import to_table
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, CommitConflict, ShardexError
+from shardex.features import Features
 from shardex.jobs import FinishedPart, JobFolder, Part, continue_parts, cut_rows, discard_outdated
 from shardex.kernel import Integers
+from shardex.native import (
+    DataFile,
+    Fragment,
+    FragmentList,
+    FragmentWriter,
+    Manifest,
+    WriterHeartbeat,
+    at_latest,
+    counted,
+    existing_place,
+    is_published,
+    latest_version,
+    link_parts,
+    publish_next,
+    read_ids,
+    read_manifest,
+    with_ids,
+    with_runs,
+    write_part,
+)
 from shardex.progress import Bar
-from shardex.schema import Features
 from shardex.sources import Place
-from shardex.store.commit import counted, publish_next, with_ids, with_runs
-from shardex.store.data_file_reader import read_ids
-from shardex.store.data_files import FragmentWriter
-from shardex.store.fragment_list import FragmentList
-from shardex.store.fragments import DataFile, Fragment
-from shardex.store.inventory import existing_place
-from shardex.store.job_parts import is_published, link_parts, write_part
-from shardex.store.manifest import Manifest, read_manifest
-from shardex.store.version_numbers import at_latest, latest_version
-from shardex.store.writer_heartbeat import WriterHeartbeat
 from shardex.workers import ExecutorLike, function_fingerprint, raise_if_cancelled
 
 _VERSION = 1

@@ -20,17 +20,13 @@ import pyarrow as pa
 from shardex.arrow import arrow_schema
 from shardex.dataset import Dataset, call_function, column_result, place_of_rows
 from shardex.errors import ArgumentError, NotFoundError, SchemaError
+from shardex.features import Feature, Features
 from shardex.jobs import FinishedPart, JobFolder, Part, continue_parts, cut_rows, rows_per_part
 from shardex.kernel import Column
+from shardex.native import BATCH_BYTES, Fragment, LiveRows, ShardWriter, live_rows, read_part, write_part
 from shardex.samples import Batch
-from shardex.schema import Feature, Features
 from shardex.sources import Place
-from shardex.store.data_files import BATCH_BYTES, ShardWriter
-from shardex.store.fragments import Fragment
-from shardex.store.job_parts import read_part, write_part
 from shardex.store.new_field import batches, blank, encode_values, numbered
-from shardex.store.overlay_rows import live_rows
-from shardex.store.row_ids import LiveRows
 from shardex.workers import ExecutorLike, function_fingerprint, raise_if_cancelled
 
 _VERSION = 1

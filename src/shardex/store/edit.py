@@ -23,39 +23,43 @@ from numpy.typing import NDArray
 from shardex.dataset import Dataset, changes, innermost_rows, lens_to, samples_of
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
+from shardex.features import Features, Optional
 from shardex.files import AllOrNothing, display_name
 from shardex.formats import ShardRows
 from shardex.jobs import discard_outdated
 from shardex.kernel import Integers
-from shardex.order import Span
-from shardex.progress import Bar
-from shardex.rows import Keyed, normalise
-from shardex.samples import Lens, fields_of
-from shardex.schema import Features, Optional
-from shardex.store.commit import (
+from shardex.native import (
     AddField,
     Changes,
     DropField,
     FieldChange,
+    Fragment,
+    FragmentWriter,
+    LiveRows,
+    Manifest,
     RenameField,
+    ShardWriter,
+    Updates,
+    WriterHeartbeat,
     apply,
+    at_latest,
     change_features,
     counted,
+    existing_place,
+    latest_version,
+    live_rows,
     publish_next,
+    read_manifest,
+    refuse_duplicates,
     with_runs,
+    write_numbers,
 )
+from shardex.order import Span
+from shardex.progress import Bar
+from shardex.rows import Keyed, normalise
+from shardex.samples import Lens, fields_of
 from shardex.store.computed_field import EncodedRows, FieldFunction, PartValues
-from shardex.store.data_files import FragmentWriter, ShardWriter, write_numbers
-from shardex.store.fragments import Fragment
-from shardex.store.inventory import existing_place
-from shardex.store.key_lookup import refuse_duplicates
-from shardex.store.manifest import Manifest, read_manifest
 from shardex.store.new_field import Take, Values, each_value, encode_values, take_given, write_files
-from shardex.store.overlay_rows import live_rows
-from shardex.store.row_ids import LiveRows
-from shardex.store.updates import Updates
-from shardex.store.version_numbers import at_latest, latest_version
-from shardex.store.writer_heartbeat import WriterHeartbeat
 from shardex.workers import ExecutorLike
 
 _MANY = (slice, list, tuple, range)

@@ -16,9 +16,9 @@ import numpy as np
 
 from shardex.dataset import copied
 from shardex.errors import SchemaError
+from shardex.features import Feature, Features, Media, fit, located, unwrap_optional
 from shardex.jobs import run_parts
 from shardex.samples import fields_of
-from shardex.schema import Feature, Features, Media, fit, located, unwrap_optional
 
 _GROUP_BYTES = 2 << 20
 _GROUP_SAMPLES = 32

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from shardex.arrow import BatchBuilder, arrow_schema, to_table
 from shardex.dataset import Dataset, column_table, from_arrow
 from shardex.errors import SchemaError
-from shardex.kernel import Columns
-from shardex.schema import (
+from shardex.features import (
     NO_MEDIA,
     Array,
     Bytes,
@@ -38,9 +37,9 @@ from shardex.schema import (
     Value,
     located,
 )
+from shardex.kernel import Columns
+from shardex.native import BATCH_BYTES, Fragment, ShardWriter
 from shardex.sources import Place
-from shardex.store.data_files import BATCH_BYTES, ShardWriter
-from shardex.store.fragments import Fragment
 
 _ROWS_AT_ONCE = 1 << 12
 _NUMBERS = "biufcmM"

@@ -27,9 +27,9 @@ from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.files import Files, What, find
 from shardex.formats import format_named, recognise
 from shardex.kernel import Columns, Integers
+from shardex.native import read_pieces
 from shardex.progress import Bar
 from shardex.sources import LocalSource
-from shardex.store.data_file_damage import read_pieces
 
 Read = Callable[[Integers], Columns]
 

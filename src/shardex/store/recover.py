@@ -23,18 +23,32 @@ from numpy.typing import NDArray
 from shardex.arrow import arrow_type, features_of_arrow, to_table
 from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError, VersionExpired
+from shardex.features import JSON, Feature, Features, Json, Optional, copied_metadata, infer_or_json
 from shardex.files import What, check_mode
 from shardex.kernel import MISSING, Columns, Integers, Masked
-from shardex.schema import JSON, Feature, Features, Json, Optional, copied_metadata, infer_or_json
+from shardex.native import (
+    ArrowWriter,
+    DataFile,
+    Fragment,
+    FragmentList,
+    InlineSegment,
+    Manifest,
+    RunSegment,
+    Use,
+    VersionReader,
+    examine_files,
+    file_by_name,
+    lost_rows,
+    manifest_path,
+    native_place,
+    paths_of_data_files,
+    read_manifest,
+    shape_of,
+    uses_of,
+    versions_in,
+    with_ids,
+)
 from shardex.sources import Place, place_of
-from shardex.store.commit import with_ids
-from shardex.store.data_file_damage import file_by_name
-from shardex.store.data_file_reader import examine_files
-from shardex.store.fragment_list import FragmentList
-from shardex.store.fragment_segments import InlineSegment, RunSegment, shape_of
-from shardex.store.fragments import DataFile, Fragment, Use
-from shardex.store.inventory import data_files, native_place, uses_of
-from shardex.store.manifest import Manifest, read_manifest
 from shardex.store.readable_rows import (
     UnreadableRows,
     open_readable_files,
@@ -43,9 +57,6 @@ from shardex.store.readable_rows import (
     unreadable_ranges,
     with_bar,
 )
-from shardex.store.version_numbers import manifest_path, versions_in
-from shardex.store.version_reader import VersionReader, lost_rows
-from shardex.store.writer import ArrowWriter
 
 _FIRST = 16
 _MANY_ROWS = 1 << 31
@@ -283,7 +294,7 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
     """Save the samples of all files that match their name and whose fields are those of most samples."""
     lost: list[Lost] = []
     kinds: dict[Features, list[DataFile]] = {}
-    for path in sorted(data_files(place), key=lambda path: (place.stat(path).modified, path)):
+    for path in sorted(paths_of_data_files(place), key=lambda path: (place.stat(path).modified, path)):
         if (found := file_by_name(place, path)) is None:
             lost.append(Lost(path, None, "expected content that matches the checksum in its name, got other bytes"))
         elif (features := _features_of_samples(found[1])) is not None:

@@ -24,14 +24,32 @@ from shardex.files import STORE_FOLDER, What, display_name
 from shardex.formats import TableRows
 from shardex.jobs import Part, cut_rows, run_parts
 from shardex.kernel import Integers
+from shardex.native import (
+    Damage,
+    DataFile,
+    DataFileReader,
+    Fragment,
+    KeyTable,
+    LiveRows,
+    Manifest,
+    RunSegment,
+    Use,
+    VersionReader,
+    encode_keys,
+    examine_files,
+    hash_keys,
+    is_version_name,
+    manifest_path,
+    merge_tables,
+    named_paths,
+    native_place,
+    read_ids,
+    read_manifest,
+    read_numbers,
+    uses_of,
+    versions_in,
+)
 from shardex.sources import Place
-from shardex.store.data_file_damage import Damage
-from shardex.store.data_file_reader import DataFileReader, examine_files, read_ids, read_numbers
-from shardex.store.fragment_segments import RunSegment
-from shardex.store.fragments import DataFile, Fragment, Use
-from shardex.store.inventory import native_place, uses_of
-from shardex.store.keys import KeyTable, encode_keys, hash_keys, merge_tables
-from shardex.store.manifest import Manifest, named_paths, read_manifest
 from shardex.store.readable_rows import (
     Read,
     UnreadableRows,
@@ -40,9 +58,6 @@ from shardex.store.readable_rows import (
     runs_of_fields,
     unreadable_ranges,
 )
-from shardex.store.row_ids import LiveRows
-from shardex.store.version_numbers import is_version_name, manifest_path, versions_in
-from shardex.store.version_reader import VersionReader
 from shardex.workers import ExecutorLike
 
 _PARTS, _PART_ROWS = 256, 1024

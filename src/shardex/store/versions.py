@@ -18,20 +18,27 @@ import msgspec
 
 from shardex.errors import ArgumentError, CommitConflict, ShardexError, VersionExpired
 from shardex.jobs import discard_outdated
-from shardex.rows import whole_number
-from shardex.sources import Place
-from shardex.store.commit import with_runs
-from shardex.store.fragments import path_of_copy
-from shardex.store.inventory import existing_place
-from shardex.store.manifest import Manifest, named_paths, paths_to_copy, publish, read_manifest, with_paths
-from shardex.store.version_numbers import (
+from shardex.native import (
+    WRITER_FILE,
+    Manifest,
+    WriterHeartbeat,
     at_latest,
+    existing_place,
     manifest_path,
+    named_paths,
+    oldest_writer_start,
+    path_of_copy,
+    paths_to_copy,
+    publish,
+    read_manifest,
     remove_versions,
     shrink_tombstones,
     versions_in,
+    with_paths,
+    with_runs,
 )
-from shardex.store.writer_heartbeat import WRITER_FILE, WriterHeartbeat, oldest_writer_start
+from shardex.rows import whole_number
+from shardex.sources import Place
 
 GRACE = 3600.0
 """Seconds for which `clean` keeps a file that no version lists: a writer may be about to publish it."""

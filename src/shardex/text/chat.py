@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
+from shardex.features import JSON
 from shardex.kernel import MISSING, Columns, values_of
 from shardex.samples import Batch
-from shardex.schema import JSON
 from shardex.text.chat_templates import (
     BuiltInTemplate,
     ChatTemplate,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.schema import describe
+from shardex.features import describe
 
 Message = dict[str, Any]
 """One message: `role`, `content`, and keys that templates may use."""

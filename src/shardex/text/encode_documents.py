@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
+from shardex.features import describe
 from shardex.kernel import Column, Integers, Masked, Ragged
 from shardex.samples import Batch, DictSample
-from shardex.schema import describe
 from shardex.text.token_ids import Ids, JoinedIds
 from shardex.text.tokenizer_adapter import TokenizerAdapter
 

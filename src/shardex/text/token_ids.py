@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from shardex.dataset import SampleFailure
 from shardex.errors import SchemaError
+from shardex.features import describe
 from shardex.kernel import Integers
-from shardex.schema import describe
 
 Ids = list[int] | NDArray[Any]
 """Ids of the tokens of one document."""

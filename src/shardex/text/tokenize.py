@@ -13,10 +13,10 @@ import numpy as np
 from shardex.dataset import Dataset, ListRows, byte_size, write
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, SchemaError, ShardexError
+from shardex.features import Array, Feature, Features, Json, Text, unwrap_optional
+from shardex.features import Sequence as ListOf
 from shardex.formats import format_named
 from shardex.samples import Batch, DictSample
-from shardex.schema import Array, Feature, Features, Json, Text, unwrap_optional
-from shardex.schema import Sequence as ListOf
 from shardex.text.chat import LOSS_MASK, ChatEncoder, TrainOn, template_of
 from shardex.text.encode_documents import TOKENS, AuxArrays, DocumentEncoder, TextEncoder, TokenizeBatch
 from shardex.text.tokenizer_adapter import TokenizerAdapter

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image as PILImage
 
-import shardex.schema as core
+import shardex.features as core
 from shardex.compat.stable_datasets.features.base import FeatureType
 from shardex.compat.stable_datasets.schema import (
     Array3D,

@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 from shardex.errors import SchemaError
-from shardex.schema import describe
+from shardex.features import describe
 
 __all__ = ["generate_cid", "generate_cid_from_bytes", "verify_cid"]
 

@@ -24,8 +24,8 @@ from shardex.compat.atdata._steps import Steps, ViewOfAny, view_of
 from shardex.compat.atdata._stream import SampleStream, Shuffle, samples_of
 from shardex.compat.atdata.manifest import SampleLocation, query_fields, query_shards
 from shardex.errors import ArgumentError, FormatError, RowError
+from shardex.features import MSGPACK, describe
 from shardex.rows import whole_number
-from shardex.schema import MSGPACK, describe
 
 ST = TypeVar("ST")
 RT = TypeVar("RT")

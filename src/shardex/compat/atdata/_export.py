@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import SchemaError, storage_errors
+from shardex.features import describe
 from shardex.rows import whole_number
-from shardex.schema import describe
 
 
 def row_of(sample: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardex.compat.atdata._checksums import ShardWriteResult, sha256_bytes, sha256_file, verify_checksums
 from shardex.errors import SchemaError, ShardexError
-from shardex.schema import COMPACT, NPY, describe
+from shardex.features import COMPACT, NPY, describe
 
 __all__ = [
     "FORMAT_SERIALIZERS",

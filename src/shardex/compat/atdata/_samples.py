@@ -18,7 +18,7 @@ from shardex import samples as core
 from shardex.compat.atdata._helpers import FORMAT_SERIALIZERS, bytes_to_array
 from shardex.compat.atdata.lens import FieldsOf, Lens, LensNetwork
 from shardex.errors import FormatError, SchemaError
-from shardex.schema import MSGPACK, describe, hints_of, without_aliases
+from shardex.features import MSGPACK, describe, hints_of, without_aliases
 
 T = TypeVar("T")
 DT = TypeVar("DT")

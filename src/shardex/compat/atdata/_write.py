@@ -26,10 +26,10 @@ from shardex.compat.atdata.manifest._manifest import JSON_SUFFIX, PARQUET_SUFFIX
 from shardex.compat.atdata.manifest._writer import ManifestWriter
 from shardex.dataset import create
 from shardex.errors import ArgumentError, SchemaError, storage_errors
+from shardex.features import describe
 from shardex.files import Stage
 from shardex.formats import open_rows
 from shardex.samples import DictSample, PackableSample
-from shardex.schema import describe
 from shardex.sources import is_url
 
 ST = TypeVar("ST")

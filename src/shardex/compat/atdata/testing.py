@@ -14,7 +14,7 @@ from shardex.compat.atdata._type_utils import is_ndarray_type
 from shardex.compat.atdata._waiting import Waiting, waiting
 from shardex.compat.atdata._write import write_samples
 from shardex.errors import SchemaError
-from shardex.schema import hints_of
+from shardex.features import hints_of
 
 __all__ = ["MockAtmosphere", "MockAtmosphereClient", "make_dataset", "make_samples", "mock_index"]
 

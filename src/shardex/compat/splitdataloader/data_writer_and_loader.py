@@ -24,9 +24,9 @@ from shardex.compat.splitdataloader.exceptions import (
     SplitsError,
 )
 from shardex.errors import FormatError, RowError, SchemaError, StaleIndexError
+from shardex.features import Bytes, Features
 from shardex.formats import BinRows, BinWriter, open_rows
 from shardex.kernel import Integers
-from shardex.schema import Bytes, Features
 
 STRUCT_NUM_FORMAT: Final = "<I"
 STRUCT_NUM_FORMAT_SIZE: Final = struct.calcsize(STRUCT_NUM_FORMAT)

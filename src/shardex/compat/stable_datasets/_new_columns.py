@@ -30,7 +30,7 @@ from shardex.compat.stable_datasets.schema import (
     VideoRef,
 )
 from shardex.errors import ArgumentError, SchemaError
-from shardex.schema import is_pil_image, is_tensor
+from shardex.features import is_pil_image, is_tensor
 
 Row = dict[str, Any]
 

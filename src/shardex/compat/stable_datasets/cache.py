@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from shardex import schema as core
+from shardex import features as core
 from shardex.compat.stable_datasets._cache_metadata import (
     SHARDS,
     LanceCacheMeta,

@@ -11,7 +11,7 @@ from typing import Any, NewType
 
 import pyarrow as pa
 
-from shardex import schema as core
+from shardex import features as core
 from shardex.compat.stable_datasets._video_decode import VideoDecodeConfig
 from shardex.compat.stable_datasets.features.array import Array3D, Array4D
 from shardex.compat.stable_datasets.features.base import ClassLabel, FeatureType, Sequence, Value

@@ -31,7 +31,7 @@ from shardex.compat.synthefy_dataset_utils._errors import FieldNameError
 from shardex.dataset import create
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, FieldError, FormatError, MissingExtraError, SchemaError
-from shardex.schema import Array, Optional
+from shardex.features import Array, Optional
 
 if TYPE_CHECKING:
     import pandas as pd

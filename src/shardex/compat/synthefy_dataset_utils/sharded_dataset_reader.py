@@ -22,8 +22,8 @@ from shardex.compat.synthefy_dataset_utils._errors import (
     errors_of_original,
 )
 from shardex.errors import ArgumentError, FormatError, NotFoundError, UnsafeError
+from shardex.features import NPY
 from shardex.formats import ColumnsLookup, StoredSample
-from shardex.schema import NPY
 
 Sample = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 """The arrays of a sample by field, and its metadata."""

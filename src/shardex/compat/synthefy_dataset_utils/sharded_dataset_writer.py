@@ -15,8 +15,8 @@ import numpy as np
 
 from shardex.compat.synthefy_dataset_utils._errors import FieldNameError, errors_of_original
 from shardex.errors import ArgumentError, SchemaError
+from shardex.features import NPY
 from shardex.formats import ColumnsSession, NewShard, metadata_json
-from shardex.schema import NPY
 
 
 class ShardHandle:

@@ -15,7 +15,7 @@ from shardex.compat.atdata._type_utils import (
     unwrap_optional,
 )
 from shardex.errors import ArgumentError, SchemaError
-from shardex.schema import hints_of
+from shardex.features import hints_of
 
 _ATDATA_URI_PREFIX = "atdata://local/schema/"
 _LEGACY_URI_PREFIX = "local://schemas/"

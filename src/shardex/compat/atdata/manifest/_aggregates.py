@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.schema import describe
+from shardex.features import describe
 
 
 @dataclass

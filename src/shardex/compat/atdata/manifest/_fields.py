@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from shardex.compat.atdata._type_utils import PRIMITIVE_TYPE_MAP, is_ndarray_type, unwrap_optional
 from shardex.errors import ArgumentError, SchemaError
-from shardex.schema import hints_of
+from shardex.features import hints_of
 
 AggregateKind = Literal["categorical", "numeric", "set"]
 _KINDS = typing.get_args(AggregateKind)

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from shardex.arrow import features_of_arrow
 from shardex.dataset import Dataset, from_arrow
+from shardex.features import Features, Null, Optional
 from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows
-from shardex.schema import Features, Null, Optional
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex import schema as core
+from shardex import features as core
 from shardex.arrow import features_of_arrow
 from shardex.errors import MissingExtraError, SchemaError
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex import schema as core
+from shardex import features as core
 from shardex.compat.stable_datasets.features.base import FeatureType, tensor_of
 from shardex.errors import FormatError, storage_errors
 from shardex.media import decode_image, image_info

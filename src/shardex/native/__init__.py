@@ -1,0 +1,151 @@
+"""The files of the native dataset: one more format. Arrow files with checksums, and one manifest for each version.
+
+In: paths or URLs, samples. Out: the rows of a version, data files, manifests. Data files never change: a writer adds
+files under new names, then publishes a manifest that names them, by put-if-absent. What is done with datasets of this
+format (edit, compact, verify, recover, cache) is in the room `store`, above `dataset`.
+
+Describing a version:
+- `fragments`: entries of data files and fragments in a manifest
+- `fragment_list`: the fragments of a version as a sequence, most of them in files that versions share
+- `fragment_segments`: consecutive fragments of one shape, as arrays
+- `manifest`: schema, fragments, overlays and deleted rows, as JSON
+- `version_numbers`: which versions exist; no number is used twice, also if its version was removed
+- `row_ids`: permanent ids of rows, and which rows are not deleted
+- `inventory`: the versions and data files that exist
+Reading:
+- `format`: recognises and opens native datasets
+- `version_reader`: the rows of one version
+- `data_file_reader`: the batches of one file; damage is an error (strict) or skipped and listed (tolerant)
+- `data_file_table`: where the batches and buffers of a file lie, and the checksums of its blocks
+- `data_file_damage`: all damage of one file, and what can be read all the same
+- `overlay_rows`: original values combined with updated ones
+- `keys`: hash tables of key values, and duplicate keys
+- `key_lookup`: finds samples by key
+Writing:
+- `writer`: creates, appends to or overwrites a dataset
+- `data_files`: writes Arrow files
+- `updates`: the new values of a transaction
+- `job_parts`: parts of jobs as small native datasets
+- `commit`: makes the next manifest, and finds conflicts
+- `writer_heartbeat`: protects unpublished files of active writers from `clean`
+"""
+
+from shardex.native.commit import (
+    AddField,
+    Changes,
+    DropField,
+    FieldChange,
+    RenameField,
+    apply,
+    change_features,
+    counted,
+    publish_next,
+    with_ids,
+    with_runs,
+)
+from shardex.native.data_file_damage import Damage, file_by_name, read_pieces
+from shardex.native.data_file_reader import DataFileReader, examine_files, read_ids, read_numbers
+from shardex.native.data_files import BATCH_BYTES, FragmentWriter, ShardWriter, write_numbers
+from shardex.native.fragment_list import FragmentList
+from shardex.native.fragment_segments import InlineSegment, RunSegment, shape_of
+from shardex.native.fragments import DataFile, Foreign, Fragment, Use, path_of_copy
+from shardex.native.inventory import existing_place, native_place, paths_of_data_files, uses_of
+from shardex.native.job_parts import is_published, link_parts, read_part, write_part
+from shardex.native.key_lookup import refuse_duplicates
+from shardex.native.keys import KeyTable, encode_keys, hash_keys, merge_tables
+from shardex.native.manifest import (
+    Manifest,
+    files_of,
+    is_intact,
+    named_paths,
+    paths_to_copy,
+    publish,
+    read_manifest,
+    with_paths,
+)
+from shardex.native.overlay_rows import live_rows
+from shardex.native.row_ids import LiveRows
+from shardex.native.updates import Updates
+from shardex.native.version_numbers import (
+    at_latest,
+    is_version_name,
+    latest_version,
+    manifest_path,
+    remove_versions,
+    shrink_tombstones,
+    versions_in,
+)
+from shardex.native.version_reader import VersionReader, lost_rows
+from shardex.native.writer import ArrowWriter
+from shardex.native.writer_heartbeat import WRITER_FILE, WriterHeartbeat, oldest_writer_start
+
+__all__ = [
+    "BATCH_BYTES",
+    "WRITER_FILE",
+    "AddField",
+    "ArrowWriter",
+    "Changes",
+    "Damage",
+    "DataFile",
+    "DataFileReader",
+    "DropField",
+    "FieldChange",
+    "Foreign",
+    "Fragment",
+    "FragmentList",
+    "FragmentWriter",
+    "InlineSegment",
+    "KeyTable",
+    "LiveRows",
+    "Manifest",
+    "RenameField",
+    "RunSegment",
+    "ShardWriter",
+    "Updates",
+    "Use",
+    "VersionReader",
+    "WriterHeartbeat",
+    "apply",
+    "at_latest",
+    "change_features",
+    "counted",
+    "encode_keys",
+    "examine_files",
+    "existing_place",
+    "file_by_name",
+    "files_of",
+    "hash_keys",
+    "is_intact",
+    "is_published",
+    "is_version_name",
+    "latest_version",
+    "link_parts",
+    "live_rows",
+    "lost_rows",
+    "manifest_path",
+    "merge_tables",
+    "named_paths",
+    "native_place",
+    "oldest_writer_start",
+    "path_of_copy",
+    "paths_of_data_files",
+    "paths_to_copy",
+    "publish",
+    "publish_next",
+    "read_ids",
+    "read_manifest",
+    "read_numbers",
+    "read_part",
+    "read_pieces",
+    "refuse_duplicates",
+    "remove_versions",
+    "shape_of",
+    "shrink_tombstones",
+    "uses_of",
+    "versions_in",
+    "with_ids",
+    "with_paths",
+    "with_runs",
+    "write_numbers",
+    "write_part",
+]

@@ -1,0 +1,147 @@
+"""Features inferred from samples."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shardex.errors import SchemaError
+from shardex.features import (
+    Array,
+    Bytes,
+    Date,
+    Duration,
+    Feature,
+    Features,
+    Json,
+    Optional,
+    Sequence,
+    Text,
+    Timestamp,
+    Value,
+    infer,
+)
+
+INT, FLOAT = Value("int64"), Value("float64")
+
+
+@pytest.mark.parametrize(
+    ("values", "feature"),
+    [
+        ([True], Value("bool")),
+        ([1, 2], INT),
+        ([1, 2.5], FLOAT),
+        ([np.int8(1), np.int16(1)], Value("int16")),
+        ([np.float32(1), np.float32(2)], Value("float32")),
+        ([np.float32(1), 1.5], FLOAT),
+        (["a", np.str_("b")], Text()),
+        ([b"a", bytearray(b"b"), memoryview(b"c")], Bytes()),
+        ([[1, 2], {"a": 1}, (3,)], Json()),
+        ([[1.0, 2.0], []], Array("float64", (None,))),
+        ([[1, 2], (3,)], Array("int64", (None,))),
+        ([[1], [2.5]], Array("float64", (None,))),
+        ([[2**64 - 1], [0]], Array("uint64", (None,))),
+        ([[2**64]], Json()),
+        ([[-1, 2**63]], Json()),
+        ([[True], [False]], Array("bool", (None,))),
+        ([[True, 1]], Json()),
+        ([[np.float32(1)], [np.float32(2)]], Array("float32", (None,))),
+        ([[[1, 2]], [[3, 4], [5, 6]], []], Array("int64", (None, 2))),
+        ([[[1]], [[3, 4]]], Sequence(Array("int64", (None,)))),
+        ([[[1], []], [[3.5, 4]]], Sequence(Array("float64", (None,)))),
+        ([[[[1, 2]]], [[[3, 4]]]], Array("int64", (None, 1, 2))),
+        ([["a"], []], Sequence(Text())),
+        ([["a", None], []], Sequence(Optional(Text()))),
+        ([[1, None]], Sequence(Optional(INT))),
+        ([[b"a"], [b""]], Sequence(Bytes())),
+        ([[np.zeros(2, "i2")], [np.zeros(3, "i2")]], Sequence(Array("int16", (None,)))),
+        ([[datetime.date(2020, 1, 1)]], Sequence(Date())),
+        ([[], []], Json()),
+        ([[[]], [[], []]], Json()),
+        ([[1, "a"]], Json()),
+        ([[{"a": 1}]], Json()),
+        ([[1], None], Optional(Array("int64", (None,)))),
+        ([None, 1], Optional(INT)),
+        ([1, 2**63], Value("uint64")),
+        ([1, None, 2**64 - 1], Optional(Value("uint64"))),
+        ([[1, None, 2**63]], Sequence(Optional(Value("uint64")))),
+        ([-1, 2**63], INT),
+        ([None], Optional(Json())),
+        ([np.zeros(3, "f4"), np.zeros(3, "f4")], Array("float32", (3,))),
+        ([np.zeros((3, 2)), np.zeros((4, 2))], Array("float64", (None, 2))),
+        ([np.zeros((3, 2)), np.zeros((4, 2)), np.zeros((4, 3))], Array("float64", (None, None))),
+        ([np.zeros(3), np.zeros((4, 2))], Array("float64")),
+        ([np.zeros(3), np.zeros((4, 2)), np.zeros(3)], Array("float64")),
+        ([np.zeros(3), np.zeros(3, "f4")], Array()),
+        ([np.zeros(3), np.zeros(3, "f4"), np.zeros(3)], Array()),
+        ([np.array(["a"])], Array()),
+        ([np.zeros(3, ">f4")], Array()),
+        ([np.zeros(3, "M8[s]")], Array("datetime64[s]", (3,))),
+        ([np.array(1)], Array("int64", ())),
+    ],
+)
+def test_infer(values: list[Any], feature: Feature) -> None:
+    assert infer([{"x": value} for value in values]) == Features({"x": feature})
+
+
+def test_infer_many_fields() -> None:
+    assert infer([]) == Features({})
+    assert infer([{"a": 1}, {"b": "x"}]) == Features({"a": Optional(INT), "b": Optional(Text())})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1, "a"], [True, 1], [[1], 1], [np.zeros(2), 1], [b"", ""], [{1, 2}], [object()], [1j], [np.array([None])]],
+)
+def test_samples_of_mixed_types_are_refused(values: list[Any]) -> None:
+    with pytest.raises(SchemaError, match="at field x"):
+        infer([{"x": value} for value in values])
+
+
+_LOWEST = np.array([-(1 << 63)])  # NaT as a time: one without a unit, which numpy deprecates
+
+
+@pytest.mark.parametrize(
+    ("values", "feature"),
+    [
+        ([pd.NaT, None], Timestamp("us")),
+        ([_LOWEST.view("M8")[0]], Timestamp("us")),
+        ([_LOWEST.view("m8")[0]], Duration("us")),
+        ([np.datetime64("NaT", "D")], Date()),
+        ([np.timedelta64("NaT", "ms"), np.timedelta64("NaT", "s")], Duration("ms")),
+        ([pd.NaT, datetime.date(2024, 1, 31)], Date()),
+    ],
+)
+def test_a_field_of_missing_times_is_a_time(values: list[Any], feature: Feature) -> None:
+    assert infer([{"x": value} for value in values])["x"] == Optional(feature)
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        (pd.NA, r"got NAType \(give None"),
+        ({1, 2}, r"got set \(make a list of it\)"),
+        (range(3), r"got range \(make a list of it\)"),
+        (1j, "got complex - at field x"),
+    ],
+)
+def test_values_without_a_feature_raise_with_advice(value: Any, advice: str) -> None:
+    with pytest.raises(SchemaError, match=advice):
+        infer([{"x": value}])
+
+
+def test_tensors_raise_with_advice() -> None:
+    import torch
+
+    with pytest.raises(SchemaError, match=r"got Tensor \(convert it with numpy.asarray\)"):
+        infer([{"x": torch.zeros(2)}])
+
+
+def test_decimal_that_is_no_number_names_the_field() -> None:
+    with pytest.raises(SchemaError, match="expected a decimal number, got NaN - at field price"):
+        infer([{"price": decimal.Decimal("NaN")}])
