@@ -42,7 +42,7 @@ def entry_of(data: bytes, end: int, table: FileTable, path: str, fields: dict[st
         len(data),
         fields,
         foot=xxhash.xxh3_64_hexdigest(data[end:]),
-        stored_end=end,
-        stored_count=len(table),
-        stored_rows=table.total_rows,
+        end=end,
+        count=len(table),
+        rows=table.total_rows,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import os
 import shutil
@@ -36,7 +35,6 @@ from shardex.errors import (
 from shardex.files import Files, Index, Scan, find
 from shardex.files import scan as scan_module
 from shardex.files.packed_columns import pack_columns, packings_of, to_header
-from shardex.files.sidecar import Sidecar
 from shardex.sources import ByteRange, Source, open_source
 from shardex.sources.local import LocalDraft
 from shardex.sources.memory import MemorySource
@@ -249,35 +247,15 @@ def test_packed_columns_have_their_values(values: list[int], shift: int, files: 
         assert [packing.getter(stored)(row) for row in range(len(column))] == column.tolist()
 
 
-def test_indexes_of_version_1_are_read(data: Path, recwarn: pytest.WarningsRecorder) -> None:
-    new = open_index(data)
-    scans = [new.scan_of(file.path) for file in new.files]
-    columns = {name: np.min_scalar_type(most) for name, (_, most) in new.spans.items()}
-    blocks = [
-        (number, {name: scan[name].astype(dtype) for name, dtype in columns.items()})
-        for number, scan in enumerate(scans)
-        if len(scan["offset"])
-    ]
-    head = {
-        "version": 1,
-        "scanner": new.scanner,
-        "root": new.root,
-        "files": [dataclasses.asdict(file) for file in new.files],
-        "blocks": [
-            {"file": number, "rows": len(block["offset"]), "xxh3": index_module._digest(block)}
-            for number, block in blocks
-        ],
-        "spans": new.spans,
-    }
-    schema = pa.schema([(name, pa.from_numpy_dtype(dtype)) for name, dtype in columns.items()])
-    arrays = [[pa.array(column) for column in block.values()] for _, block in blocks]
-    path = saved(data)
-    (data / "old").write_bytes(Sidecar(head, schema, arrays).encode())
-    (data / "old").replace(path)
-    old = open_index(data)
-    assert SCANNED == [] and not recwarn.list and firsts(old) == list(range(30))
-    assert old.at(29) == new.at(29) and old.fingerprint == new.fingerprint
-    assert old.lengths().tolist() == new.lengths().tolist() == [10] * 30
+def test_index_of_another_version_is_made_again(data: Path) -> None:
+    before = firsts(open_index(data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_module, "VERSION", 1)
+        open_index(data, rebuild=True)
+    with pytest.warns(UserWarning, match="expected an index of version 2, got 1; making the index again"):
+        assert firsts(open_index(data)) == before
+    assert len(SCANNED) == 3
+    assert firsts(open_index(data)) == before and SCANNED == []
 
 
 # -- opened again ----------------------------------------------------------------------------------------------------

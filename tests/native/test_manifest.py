@@ -13,7 +13,7 @@ import xxhash
 from shardex.errors import ChecksumError, FormatError, NotFoundError, PathError
 from shardex.features import Features
 from shardex.native.fragment_list import FragmentList
-from shardex.native.fragments import Batch, DataFile, Fragment
+from shardex.native.fragments import DataFile, Fragment
 from shardex.native.manifest import Manifest, encode_manifest, publish, read_manifest
 from shardex.native.version_numbers import latest_version, manifest_path
 from shardex.sources import LocalSource
@@ -23,14 +23,7 @@ SCHEMA = Features.of({"x": int, "y": str})
 
 
 def data_file(**changes: Any) -> DataFile:
-    batches = [Batch(2, 0, 100, "a" * 16), Batch(1, 100, 150, "b" * 16)]
-    file = DataFile("data/0.arrow", 200, {"x": "x", "y": "y"}, batches, "c" * 16)
-    return msgspec.structs.replace(file, **changes)
-
-
-def file_of_version_2(**changes: Any) -> DataFile:
-    fields = {"x": "x", "y": "y"}
-    file = DataFile("data/0.arrow", 200, fields, foot="c" * 16, stored_end=150, stored_count=2, stored_rows=3)
+    file = DataFile("data/0.arrow", 200, {"x": "x", "y": "y"}, foot="c" * 16, end=150, count=2, rows=3)
     return msgspec.structs.replace(file, **changes)
 
 
@@ -57,22 +50,28 @@ def test_round_trip(tmp_path: Path) -> None:
         assert latest_version(place) == 0
         assert publish(place, 1, manifest())
         found = read_manifest(place, 1)
-        assert msgspec.structs.replace(found, made="", commit="") == manifest()
+        assert msgspec.structs.replace(found, made="", commit="") == manifest(shardex=2)
         assert found.made.startswith("20")
         assert found.features == SCHEMA
         assert latest_version(place) == 1
 
 
-def test_files_of_both_versions() -> None:
-    """Version 1 is written as before, so that fingerprints stay the same; a file of version 2 needs number 2."""
-    assert b'"foot":"cccccccccccccccc"}' in msgspec.json.encode(data_file())
-    assert b'"foot":"cccccccccccccccc","end":150,"count":2,"rows":3}' in msgspec.json.encode(file_of_version_2())
-    for file, number in ((data_file(), 1), (file_of_version_2(), 2)):
+def test_number_of_the_format() -> None:
+    assert b'"foot":"cccccccccccccccc","end":150,"count":2,"rows":3}' in msgspec.json.encode(data_file())
+    empty = manifest(rows=0, fragments=FragmentList())
+    for made, number in ((manifest(), 2), (empty, 1)):
         place = MemorySource()
-        assert publish(place, 1, manifest(file))
-        (found,) = read_manifest(place, 1).fragments[0].groups
-        assert found == file and (found.end, found.count, found.rows, found.version) == (150, 2, 3, number)
-        assert read_manifest(place, 1).shardex == number
+        assert publish(place, 1, made)
+        found = read_manifest(place, 1)
+        assert found.shardex == number and list(found.fragments) == list(made.fragments)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_datasets_of_pre_releases_are_refused(number: int) -> None:
+    """Their entries of files have batches instead of the end, the count and the rows."""
+    place = sealed(manifest(data_file(end=0, count=0, rows=0), shardex=number))
+    with pytest.raises(FormatError, match=r"format 2, got one of format 1, .* pre-releases .* write the dataset again"):
+        read_manifest(place, 1)
 
 
 def test_the_highest_number_is_current() -> None:
@@ -149,7 +148,7 @@ def test_path_outside_the_folder_raises(path: str) -> None:
 
 @pytest.mark.parametrize("plain", [{"shardex": 3}, {"shardex": 3, "fragments": "elsewhere"}, {"shardex": 0}])
 def test_newer_format_number_raises(plain: Any) -> None:
-    with pytest.raises(FormatError, match=f"of format 1 to 2, got {plain['shardex']}; use a newer shardex"):
+    with pytest.raises(FormatError, match=f"of format 2, got {plain['shardex']}; use a newer shardex"):
         read_manifest(sealed(plain), 1)
 
 
@@ -160,22 +159,16 @@ def test_newer_format_number_raises(plain: Any) -> None:
         ({"shardex": 1}, "expected a manifest, got something else"),
         (manifest(rows=4), "expected fragments of 4 rows in all, got 3"),
         (manifest(data_file(size=149)), "expected batches inside the 149 bytes of data/0.arrow, got 150"),
-        (manifest(data_file(batches=[])), "expected batches inside the 200 bytes of data/0.arrow, got 0"),
-        (manifest(data_file(batches=[Batch(3, 1, 9, "")])), "expected batches with rows, one after another"),
-        (manifest(data_file(batches=[Batch(3, 0, 0, "")])), "expected batches with rows, one after another"),
-        (manifest(data_file(batches=[Batch(3, 0, -5, "")])), "expected batches with rows, one after another"),
-        (manifest(data_file(batches=[Batch(4, 0, 5, ""), Batch(-1, 5, 9, "")])), "expected batches with rows"),
-        (manifest(data_file(batches=[Batch(2, 0, 5, "")])), "expected 3 rows in data/0.arrow, got 2"),
-        (manifest(file_of_version_2(size=149)), "expected batches inside the 149 bytes of data/0.arrow, got 150"),
-        (manifest(file_of_version_2(stored_end=-1)), "expected batches inside the 200 bytes of data/0.arrow, got -1"),
-        (manifest(file_of_version_2(stored_count=0)), "expected batches with rows in data/0.arrow, got 0 with 3 rows"),
-        (manifest(file_of_version_2(stored_count=4)), "expected batches with rows in data/0.arrow, got 4 with 3 rows"),
-        (manifest(file_of_version_2(stored_rows=2)), "expected 3 rows in data/0.arrow, got 2"),
+        (manifest(data_file(end=0)), "expected batches inside the 200 bytes of data/0.arrow, got 0"),
+        (manifest(data_file(end=-1)), "expected batches inside the 200 bytes of data/0.arrow, got -1"),
+        (manifest(data_file(count=0)), "expected batches with rows in data/0.arrow, got 0 with 3 rows"),
+        (manifest(data_file(count=4)), "expected batches with rows in data/0.arrow, got 4 with 3 rows"),
+        (manifest(data_file(rows=2)), "expected 3 rows in data/0.arrow, got 2"),
         (manifest(data_file(fields={"x": "x"})), "expected the fields x, y in every fragment"),
         (manifest(data_file(), data_file(fields={"y": "y"})), "expected the fields x, y in every fragment"),
         (manifest(ids=2), "expected ids below 2, got a fragment of 3 from 0"),
         (manifest(overlays=[data_file(fields={"row": "row", "z": "z"})]), "expected newer values of the fields x, y"),
-        (manifest(rows=1, deleted=[data_file(batches=[Batch(1, 0, 9, "")])]), "expected fragments of 1 rows in all"),
+        (manifest(rows=1, deleted=[data_file(count=1, rows=1)]), "expected fragments of 1 rows in all"),
         (manifest(schema={"x": {"kind": "no such"}}), "expected the JSON form of a feature"),
         (manifest(schema={"x": {"kind": "value", "dtype": "object"}}), "expected"),
     ],

@@ -425,8 +425,8 @@ def as_format(path: Path, number: int) -> None:
         (False, "newest", "`cache` has not made"),
         (False, "all", r"got damaged files that may be of another dataset .* recover\(\)"),
         (True, "all", "got damaged files .* remove the folder if it is a cache"),
-        (False, "newer", "of this version of shardex .* format 1 to 2, got 99"),
-        (True, "newer", "of this version of shardex .* format 1 to 2, got 99"),
+        (False, "newer", "of this version of shardex .* format 2, got 99"),
+        (True, "newer", "of this version of shardex .* format 2, got 99"),
     ],
 )
 def test_a_dataset_that_cannot_be_read_is_never_replaced(

@@ -31,7 +31,7 @@ class Packing:
 
     @classmethod
     def plain(cls, span: Span) -> Packing:
-        """Return the packing of version 1: values as they are, in the narrowest dtype."""
+        """Return the packing of values as they are, in the narrowest dtype."""
         return cls(0, 0, np.min_scalar_type(span[1]))
 
     @property
@@ -131,8 +131,6 @@ def _common_zeros(columns: list[NDArray[Any]], base: int) -> int:
 
 def packings_of(head: Mapping[str, Any]) -> dict[str, Packing]:
     """Return the packing of each column of a saved index, by its header."""
-    if "packings" not in head:
-        return {name: Packing.plain((low, high)) for name, (low, high) in head["spans"].items()}
     return {
         name: Packing(base, shift, np.dtype(f"u{size}") if size else None)
         for name, (base, shift, size) in head["packings"].items()

@@ -43,7 +43,7 @@ from shardex.sources import ByteRange, Source, Stat
 from shardex.workers import ExecutorLike
 
 VERSION = 2
-"""That of new indexes. Version 1, which is read too, stores all values as they are."""
+"""Version of indexes; one of another version is made again."""
 _BLOCK_ROWS = 1 << 18
 SAVE_BYTES = 16 << 30
 """Size of files after whose scan the result is saved, while other files are scanned."""
@@ -59,7 +59,7 @@ class IndexedFile:
     tag: str
     rows: int
     probe: str = field(default="", repr=False)
-    """Checksum of some parts of a local file; empty in indexes of earlier versions."""
+    """Checksum of some parts of a local file; empty for other files."""
     identity: str = field(default="", repr=False, compare=False)
     """That of its `Stat`."""
 
@@ -100,7 +100,7 @@ class Index:
     def __init__(self, data: memoryview, name: str) -> None:
         self.name = name
         self.nbytes = len(data)
-        self._reader, head = decode_sidecar(data, name, (1, VERSION), lambda head: _schema(packings_of(head)))
+        self._reader, head = decode_sidecar(data, name, VERSION, lambda head: _schema(packings_of(head)))
         self.scanner: str = head["scanner"]
         self.root: str | None = head.get("root")
         self.files = tuple(IndexedFile(**file) for file in head["files"])

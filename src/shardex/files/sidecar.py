@@ -165,9 +165,9 @@ def _file_name(kind: str, what: object) -> str:
 
 
 def decode_sidecar(
-    data: memoryview, name: str, versions: int | tuple[int, ...], schema_of: Callable[[dict[str, Any]], pa.Schema]
+    data: memoryview, name: str, version: int, schema_of: Callable[[dict[str, Any]], pa.Schema]
 ) -> tuple[pa.ipc.RecordBatchFileReader, dict[str, Any]]:
-    """Return a reader of the batches and the header, which must be intact and of one of these versions.
+    """Return a reader of the batches and the header, which must be intact and of this version.
 
     There must be as many batches as the header lists blocks, with the schema that `schema_of` makes of the header.
     """
@@ -180,10 +180,9 @@ def decode_sidecar(
         header = msgspec.json.decode(encoded)
     except (pa.ArrowException, OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise FormatError(f"{name}: expected an index, got something else: {error}") from None
-    known = (versions,) if isinstance(versions, int) else versions
-    if not isinstance(header, dict) or header.get("version") not in known:
+    if not isinstance(header, dict) or header.get("version") != version:
         found = header.get("version") if isinstance(header, dict) else encoded[:20]
-        raise FormatError(f"{name}: expected an index of version {known[-1]}, got {found}")
+        raise FormatError(f"{name}: expected an index of version {version}, got {found}")
     if reader.num_record_batches != len(header["blocks"]) or not reader.schema.equals(schema_of(header)):
         raise ChecksumError(f"{name}: expected the columns and blocks that its header names, got others")
     return reader, header

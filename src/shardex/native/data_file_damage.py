@@ -3,10 +3,9 @@
 `examine_file` reads a whole file and compares every byte with its checksum. Of a batch with damaged blocks, only the
 rows that need one are lost (`Remains.lost`). A batch is self-contained except for the schema, which is stored twice:
 before the first batch and in the foot. So batches of a file that is cut off, or whose foot is damaged, are found by
-following the messages of the Arrow stream. The checksums of a file of version 2 are in its foot: a foot that is damaged
-is made again from the batches, and if it has the checksum in the manifest, all of them are intact. Batches whose
-checksums are lost are read, but `Remains.unchecked` lists them. `file_by_name` describes a file that no manifest
-describes.
+following the messages of the Arrow stream. The checksums of a file are in its foot: a foot that is damaged is made
+again from the batches, and if it has the checksum in the manifest, all of them are intact. Batches whose checksums are
+lost are read, but `Remains.unchecked` lists them. `file_by_name` describes a file that no manifest describes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import xxhash
@@ -54,7 +52,7 @@ from shardex.native.data_file_table import (
     table_of_layouts,
     with_offset,
 )
-from shardex.native.fragments import Batch, DataFile, content_of_version_1, content_path, without_numbers
+from shardex.native.fragments import DataFile, content_of
 from shardex.sources import ByteRange, Source
 
 _ARROW_ERRORS = (pa.ArrowException, OSError, ShardexError)
@@ -258,7 +256,7 @@ class _Examination:
 
     @property
     def _is_checked(self) -> bool:
-        return bool(self._file.batches) or self._table is not None or self._is_proven
+        return self._table is not None or self._is_proven
 
     def _summary(self) -> str:
         count = f"{len(self._unharmed)} of {self._file.count} batches"
@@ -284,8 +282,6 @@ class _Examination:
     def _find_batches(self, foot: bytes) -> tuple[list[int], list[tuple[int, int]]]:
         """Return rows and extents of the batches: by the manifest, the table, or the headers of the batches."""
         file = self._file
-        if file.batches:
-            return [one.rows for one in file.batches], [(one.begin, one.end) for one in file.batches]
         if (table := self._table_in(foot)) is None or not self._foot_is_intact:
             rows, extents = self._follow_stream()
             is_other = table is not None and (rows, extents) != (table.rows.tolist(), _extents(table))
@@ -382,11 +378,7 @@ class _Examination:
 
     def _check(self, data: Any, number: int) -> None:
         """Raise an error if the bytes of a batch differ from their checksums."""
-        begin, end = self._remains.extents[number]
-        if self._file.batches:
-            if xxhash.xxh3_64_hexdigest(data) != self._file.batches[number].xxh3:
-                raise other_bytes(self._where, f"batch {number}", begin, end)
-        elif self._table is not None and not self._is_proven:
+        if self._table is not None and not self._is_proven:
             self._compare_blocks(data, self._table, number)
 
     def _compare_blocks(self, data: Any, table: FileTable, number: int) -> None:
@@ -433,7 +425,7 @@ class _Examination:
         """Make the foot again from the batches; if it is the one that was written, all batches are intact."""
         file, batches = self._file, [self._batches.get(number) for number in range(self._file.count)]
         described = [one for one in batches if one is not None]
-        if file.batches or len(described) < file.count or len({one.layout.buffers.shape for one in described}) > 1:
+        if len(described) < file.count or len({one.layout.buffers.shape for one in described}) > 1:
             return
         rows, ends = [one.layout.rows for one in described], [end for _, end in self._remains.extents]
         sums = np.concatenate([one.sums for one in described])
@@ -470,8 +462,7 @@ def schema_of_bytes(data: bytes) -> pa.Schema:
 def file_by_name(source: Source, path: str) -> tuple[DataFile, pa.Schema] | None:
     """Return the entry that a manifest would have for a data file, and its schema; None if its name does not match.
 
-    The name of a file of version 2 stands for its foot, which has the checksums of the batches: they may be damaged.
-    That of a file of version 1 stands for all of its content.
+    The name of a file stands for its foot, which has the checksums of the batches: they may be damaged.
     """
     try:
         size = source.stat(path).size
@@ -479,32 +470,13 @@ def file_by_name(source: Source, path: str) -> tuple[DataFile, pa.Schema] | None
         _, blocks = footer_blocks(_bytes(source, path, size - length, size - FOOTER_TAIL), size, path)
         end = max((block.end for block in blocks), default=0)
         foot = _bytes(source, path, end, size)
-        file = DataFile(path, size, {}, foot=xxhash.xxh3_64_hexdigest(foot))
-        if _is_named(path, xxhash.xxh3_128_hexdigest(foot)):
-            table = decode_table(foot, end, path)
-            counts = {"stored_end": end, "stored_count": len(table), "stored_rows": table.total_rows}
-            file = msgspec.structs.replace(file, **counts)
-        else:
-            file = msgspec.structs.replace(file, batches=_batches_of_version_1(source, path, blocks))
-            if not _is_named(path, content_of_version_1([one.xxh3 for one in file.batches], file.foot)):
-                return None
-        schema = open_ipc_file(_ARROW_MAGIC + foot, path).schema
+        if content_of(path) != xxhash.xxh3_128_hexdigest(foot):
+            return None
+        table, schema = decode_table(foot, end, path), open_ipc_file(_ARROW_MAGIC + foot, path).schema
     except ShardexError:
         return None
-    return msgspec.structs.replace(file, fields={name: name for name in schema.names}), schema
-
-
-def _is_named(path: str, content: str) -> bool:
-    return content_path(content).encode() == without_numbers(path.encode())
-
-
-def _batches_of_version_1(source: Source, path: str, blocks: Sequence[Block]) -> list[Batch]:
-    found, begin = list[Batch](), 0
-    for block in sorted(blocks):
-        rows = batch_layout(_bytes(source, path, block.begin, block.begin + block.head), path).rows
-        found.append(Batch(rows, begin, block.end, _digest(source, path, begin, block.end)))
-        begin = block.end
-    return found
+    fields = {name: name for name in schema.names}
+    return DataFile(path, size, fields, xxhash.xxh3_64_hexdigest(foot), end, len(table), table.total_rows), schema
 
 
 def _bytes(source: Source, path: str, begin: int, end: int) -> bytes:
@@ -515,10 +487,3 @@ def read_pieces(source: Source, path: str, begin: int, end: int) -> Iterator[mem
     """Yield the bytes of a file from `begin` to `end`, some MiB at a time."""
     for at in range(begin, end, _PIECE):
         yield source.read(path, [ByteRange(at, min(_PIECE, end - at))])[0]
-
-
-def _digest(source: Source, path: str, begin: int, end: int) -> str:
-    digest = xxhash.xxh3_64()
-    for piece in read_pieces(source, path, begin, end):
-        digest.update(piece)
-    return digest.hexdigest()

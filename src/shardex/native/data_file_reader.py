@@ -34,7 +34,7 @@ from shardex.native.data_file_damage import (
     schema_bytes,
     schema_of_bytes,
 )
-from shardex.native.data_file_table import FileTable, check_counts, decode_table, table_of_version_1
+from shardex.native.data_file_table import FileTable, check_counts, decode_table
 from shardex.native.fragments import DataFile, Use, number_column
 from shardex.progress import Bar
 from shardex.sources import ByteRange, Source
@@ -92,9 +92,8 @@ class DataFileReader:
     @property
     def batch_rows(self) -> list[int]:
         """Number of rows of each batch; see `Remains.rows` for those of a damaged file."""
-        if self._remains is not None:
-            return self._remains.rows
-        return [one.rows for one in self.file.batches] or self.table.rows.tolist()
+        found: list[int] = self.table.rows.tolist() if self._remains is None else self._remains.rows
+        return found
 
     def lost(self, number: int, column: str) -> NDArray[np.bool_]:
         """Return which rows of a batch cannot be read in a column, as `examine` has found out."""
@@ -120,8 +119,6 @@ class DataFileReader:
 
     def extent(self, number: int) -> tuple[int, int]:
         """Begin and end of a batch in the file."""
-        if self.file.batches:
-            return self.file.batches[number].begin, self.file.batches[number].end
         return int(self.table.begin[number]), int(self.table.end[number])
 
     def foot(self) -> tuple[int, int]:
@@ -234,11 +231,9 @@ class DataFileReader:
         begin, end = self.foot()
         self._fetch([(begin, end)])
         foot = data[begin:end]
-        if self._source.is_remote and not self.file.batches:
+        if self._source.is_remote:
             foot = memoryview(bytes(foot))  # a view would keep the file in the cache
         self._check_sum(foot, self.file.foot, "the foot", begin, end)
-        if self.file.batches:
-            return table_of_version_1(self.file, data, self._fetch)
         table = decode_table(foot, begin, self.where)
         check_counts(table, self.file, self.where)
         return table
@@ -354,9 +349,6 @@ def read_number_columns(source: Source, file: DataFile, names: Sequence[str]) ->
     reader = DataFileReader(source, file, [number_column(name) for name in names])
     if file.count != 1:
         raise FormatError(f"{reader.where}: expected one batch of numbers, got {file.count} batches")
-    if file.batches:
-        batch = reader.batch(0)
-        return {name: np.frombuffer(batch.column(name).buffers()[1], np.uint64, batch.num_rows) for name in names}
     return reader.number_columns(names)
 
 

@@ -1,15 +1,14 @@
 """The table of a data file: where its batches and their buffers lie, and a checksum of each block of bytes.
 
-A file of version 2 holds its table in its foot, between the end of the Arrow stream and the Arrow footer, where Arrow
-readers do not look. `encode_table` makes the bytes, `decode_table` returns views of them, with every number checked. A
-file of version 1 has one checksum per batch, in the manifest, and positions of buffers only in the headers of its
-batches: `table_of_version_1` reads those. So readers of data files know only `FileTable`.
+A file holds its table in its foot, between the end of the Arrow stream and the Arrow footer, where Arrow readers do not
+look. `encode_table` makes the bytes, `decode_table` returns views of them, with every number checked.
+`table_of_layouts` makes the table of a file whose foot is damaged.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -18,26 +17,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.arrow import BLOCK, BatchLayout, Block, batch_is_compressed, batch_layout, message_at, message_head_size
+from shardex.arrow import BLOCK, BatchLayout
 from shardex.errors import FormatError
 from shardex.kernel import Integers
-from shardex.native.fragments import Batch, DataFile
+from shardex.native.fragments import DataFile
 
 MAGIC_SIZE = 8
 """Bytes of a file before the schema."""
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _MAGIC = b"SXTABLE2"
 _HEADER = struct.Struct("<8s7Q")
-_WHOLE_BATCHES = 1 << 62
-"""Size of blocks of which each batch has one."""
 _MOST_ROWS = 1 << 31
 """Most rows of a batch that has fewer bits than rows, because all of them are null."""
-_HEAD = 64 << 10
-"""Bytes of a batch that are fetched to read its header; a header is rarely larger."""
 
-Sums = NDArray[np.uint32] | NDArray[np.uint64]
-Fetch = Callable[[Sequence[tuple[int, int]]], object]
-"""Makes byte ranges (begin and end) of a mapped file readable."""
+Sums = NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -59,7 +52,7 @@ class FileTable:
     nulls: Integers
     """Null count of each field of each batch, and of the parts inside it: two axes."""
     sums: Sums = field(repr=False)
-    """Checksum of each block: the low 32 bits of its xxh3-64, of files of version 1 all bits."""
+    """Checksum of each block: the low 32 bits of its xxh3-64."""
     schema: int = 0
     """xxh3-64 of the message with the schema; 0 if it is not known."""
 
@@ -114,9 +107,6 @@ def block_extents(begin: int, end: int) -> tuple[Integers, Integers]:
     cuts = np.arange(begin // BLOCK + 1, -(-end // BLOCK)) * BLOCK - begin
     bounds = np.concatenate([[0], cuts, [end - begin]])
     return bounds[:-1], np.diff(bounds)
-
-
-# -- version 2 ----------------------------------------------------------------------------------------------------
 
 
 def encode_table(
@@ -205,46 +195,25 @@ def misplaced_buffers(table: FileTable) -> Integers:
     return np.flatnonzero((_misplacement(table) < 0).any(axis=1))
 
 
-# -- version 1 ----------------------------------------------------------------------------------------------------
-
-
-def table_of_version_1(file: DataFile, data: memoryview, fetch: Fetch) -> FileTable:
-    """Return the table of a file of version 1: one block per batch, with buffers from the headers of the batches.
-
-    Nothing is compared with a checksum: a header lies in the only block of its batch, which readers check before they
-    use a value. A batch with a damaged header gets empty buffers.
-    """
-    begins = [batch.begin or MAGIC_SIZE for batch in file.batches]
-    fetch([(begin, min(begin + _HEAD, batch.end)) for begin, batch in zip(begins, file.batches, strict=True)])
-    found = [_layout_of(data, number, batch, fetch) for number, batch in enumerate(file.batches)]
-    sums = np.array([int(batch.xxh3, 16) for batch in file.batches], np.uint64)
-    rows, end = [batch.rows for batch in file.batches], [batch.end for batch in file.batches]
-    return _table_of(rows, end, found, _WHOLE_BATCHES, sums)
-
-
 def table_of_layouts(
     rows: Sequence[int], end: Sequence[int], found: Sequence[BatchLayout | None], sums: Sequence[Sums | None]
 ) -> FileTable:
-    """Return a table of batches of which layouts and checksums of blocks were found; None for those that are lost."""
+    """Return a table of batches of which layouts and checksums of blocks were found; None for those that are lost.
+
+    A batch without a layout, or with one that leaves the batch, gets empty buffers.
+    """
     bounds = np.array([0, *end], np.int64)
     counts = np.diff(_first_blocks(bounds[:-1], bounds[1:], BLOCK)).tolist()
     parts = [np.zeros(n, np.uint32) if one is None else one for n, one in zip(counts, sums, strict=True)]
-    return _table_of(rows, end, found, BLOCK, np.concatenate([np.empty(0, np.uint32), *parts]))
-
-
-def _table_of(
-    rows: Sequence[int], end: Sequence[int], found: Sequence[BatchLayout | None], block: int, sums: Sums
-) -> FileTable:
-    """Return a table; a batch without a layout, or with one that leaves the batch, gets empty buffers."""
     shapes = [(len(one.buffers), len(one.nulls)) for one in found if one is not None]
     buffers, nodes = shapes[0] if shapes else (0, 0)
     table = FileTable(
         rows=np.array(rows, np.int64),
-        end=np.array(end, np.int64),
-        block=block,
+        end=bounds[1:],
+        block=BLOCK,
         buffers=np.zeros((len(found), buffers, 2), np.int64),
         nulls=np.zeros((len(found), nodes), np.int64),
-        sums=sums,
+        sums=np.concatenate([np.empty(0, np.uint32), *parts]),
     )
     for number, one in enumerate(found):
         if one is not None and (len(one.buffers), len(one.nulls)) == (buffers, nodes):
@@ -252,30 +221,6 @@ def _table_of(
     bad = misplaced_buffers(table)
     table.buffers[bad, :, 0], table.buffers[bad, :, 1] = table.begin[bad, None], 0
     return table
-
-
-def _layout_of(data: memoryview, number: int, batch: Batch, fetch: Fetch) -> BatchLayout | None:
-    """Return what the header of a batch of version 1 says; None if it is damaged."""
-    try:
-        message = _message_in(data, MAGIC_SIZE if number == 0 else batch.begin, batch, fetch)
-        if number == 0:  # that was the schema
-            message = _message_in(data, message.end, batch, fetch)
-        head = bytes(data[message.begin : message.begin + message.head])
-        if batch_is_compressed(head, "") or (found := batch_layout(head, "")).rows != batch.rows:
-            return None
-    except FormatError:
-        return None
-    return with_offset(found, message.begin + message.head)
-
-
-def _message_in(data: memoryview, at: int, batch: Batch, fetch: Fetch) -> Block:
-    """Return the position of the message at a byte of a batch."""
-    fetch([(at, min(at + _HEAD, batch.end))])
-    fetch([(at, min(at + message_head_size(data[at : at + 8]), batch.end))])
-    found = message_at(data[: batch.end], at, "")
-    if found is None or found.end > batch.end:
-        raise FormatError("expected a message inside a batch")
-    return found
 
 
 def with_offset(layout: BatchLayout, body: int) -> BatchLayout:

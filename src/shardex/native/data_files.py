@@ -157,9 +157,9 @@ class ShardWriter:
             self.size,
             self._fields,
             foot=self._foot,
-            stored_end=self._ends[-1] if self._ends else 0,
-            stored_count=len(self._ends),
-            stored_rows=self.rows,
+            end=self._ends[-1] if self._ends else 0,
+            count=len(self._ends),
+            rows=self.rows,
         )
         return self._published
 

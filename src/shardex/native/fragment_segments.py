@@ -121,9 +121,9 @@ class FileColumns:
             size,
             self.fields,
             foot=f"{foot:016x}",
-            stored_end=end,
-            stored_count=count,
-            stored_rows=int(self.rows[number]),
+            end=end,
+            count=count,
+            rows=int(self.rows[number]),
         )
 
     def paths(self) -> list[str]:
@@ -184,7 +184,7 @@ class FileEntries:
 
     @property
     def parts(self) -> Mapping[str, Numbers]:
-        """The columns of a run for these files, which are of version 2."""
+        """The columns of a run for these files, which have numbers in their names."""
         names = [found for file in self._files if (found := _PATH.fullmatch(file.path))]
         numbers = [
             (int(n[1], 16), int(n[2], 16), int(n[3], 16), file.size, file.end, file.count, int(file.foot, 16))
@@ -457,9 +457,7 @@ def inline_segments(fragments: Iterable[Fragment]) -> list[Segment]:
 def shape_of(fragment: Fragment) -> Shape:
     files = fragment.groups if fragment.keys is None else [*fragment.groups, fragment.keys]
     in_run = fragment.foreign is None and fragment.rows > 0
-    in_run = in_run and all(
-        file.version == 2 and file.rows == fragment.rows and _PATH.fullmatch(file.path) is not None for file in files
-    )
+    in_run = in_run and all(file.rows == fragment.rows and _PATH.fullmatch(file.path) is not None for file in files)
     return tuple(tuple(file.fields.items()) for file in fragment.groups), fragment.keys is not None, in_run
 
 

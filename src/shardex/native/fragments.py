@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -18,53 +17,24 @@ import xxhash
 
 DATA_FILE = r"data/([0-9a-f]{32})(-[0-9a-f]{16})?\.arrow"
 """Regular expression of the paths of data files, with their content and number; see `new_data_path`."""
-_NUMBER = re.compile(rb"(data/[0-9a-f]{32})-[0-9a-f]{16}(\.arrow)")
 _PATH = re.compile(DATA_FILE)
 
 
-class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """A record batch of a file: its number of rows, its bytes from `begin` to `end`, and their xxh3-64 in hex."""
-
-    rows: int
-    begin: int
-    end: int
-    xxh3: str
-
-
 class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An Arrow file with some fields, of version 1 (with `batches`) or 2 (with a table of its batches in its foot)."""
+    """An Arrow file with some fields; the table of its batches is in its foot (see `data_file_table`)."""
 
     path: str
     size: int
     fields: dict[str, str]
     """Column of each field."""
-    batches: list[Batch] = []
-    """The record batches of a file of version 1; see `data_file_table` for those of version 2."""
     foot: str = ""
     """xxh3-64 of the bytes after the last batch."""
-    stored_end: int = msgspec.field(default=0, name="end")
-    stored_count: int = msgspec.field(default=0, name="count")
-    stored_rows: int = msgspec.field(default=0, name="rows")
-
-    @property
-    def version(self) -> int:
-        """Version of the format of the file."""
-        return 1 if self.batches else 2
-
-    @property
-    def end(self) -> int:
-        """Offset of the end of the last batch, where the foot begins."""
-        return self.batches[-1].end if self.batches else self.stored_end
-
-    @property
-    def count(self) -> int:
-        """Number of record batches."""
-        return len(self.batches) or self.stored_count
-
-    @property
-    def rows(self) -> int:
-        """Number of rows in the file."""
-        return sum(batch.rows for batch in self.batches) if self.batches else self.stored_rows
+    end: int = 0
+    """Offset of the end of the last batch, where the foot begins."""
+    count: int = 0
+    """Number of record batches."""
+    rows: int = 0
+    """Number of rows in the file."""
 
 
 class Foreign(msgspec.Struct, frozen=True):
@@ -138,11 +108,6 @@ def new_data_path(content: str, number: str | None = None) -> str:
     return f"{content_path(content).removesuffix('.arrow')}-{number or random_number()}.arrow"
 
 
-def content_of_version_1(batches: Iterable[str], foot: str) -> str:
-    """Return the xxh3-128 that is in the path of a file of version 1: of the checksums of its batches and its foot."""
-    return xxhash.xxh3_128_hexdigest("".join([*batches, foot]).encode())
-
-
 def path_of_copy(path: str, number: str | None = None) -> str:
     """Return the path of a new file with the content of the data file at `path`."""
     return new_data_path(content_of(path), number)
@@ -152,11 +117,6 @@ def content_of(path: str) -> str:
     """Return the xxh3-128 in the path of a data file, which stands for its content."""
     found = _PATH.fullmatch(path)
     return found[1] if found else xxhash.xxh3_128_hexdigest(path.encode())
-
-
-def without_numbers(encoded: bytes) -> bytes:
-    """Return JSON with the paths of data files that stand for their content, so that equal content is equal JSON."""
-    return _NUMBER.sub(rb"\1\2", encoded)
 
 
 def random_number() -> str:

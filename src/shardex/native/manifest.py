@@ -31,13 +31,13 @@ from shardex.features import Features, Optional
 from shardex.native.data_file_reader import read_number_columns
 from shardex.native.fragment_list import FragmentList
 from shardex.native.fragment_segments import LARGEST, MOST_BATCHES, MOST_ROWS, Run, own_paths, paths_of
-from shardex.native.fragments import DataFile, Fragment, random_number, without_numbers
+from shardex.native.fragments import DataFile, Fragment, random_number
 from shardex.native.row_ids import RowIds
 from shardex.native.version_numbers import claim_number, is_closed, is_tombstone, latest_version, manifest_path
 from shardex.sources import Place, Source, check_path
 
 FORMAT = 2
-"""Newest version of the format. A manifest that names only files of version 1 has number 1."""
+"""Version of the format. A manifest that names no file has number 1, which datasets of pre-releases had, too."""
 _NUMBER = 8
 """Bytes of a row id, of a row number or of a hash."""
 
@@ -116,9 +116,6 @@ def named_paths(manifests: Iterable[Manifest]) -> set[str]:
 def fingerprint_of(manifest: Manifest) -> str:
     """Return the fingerprint of the content of a version: the same for every arrangement of fragments in runs."""
     edits = [*manifest.deleted, *manifest.overlays]
-    if manifest.shardex == 1:
-        content = [manifest.schema, list(manifest.fragments), manifest.deleted, manifest.overlays]
-        return xxhash.xxh3_64_hexdigest(without_numbers(msgspec.json.encode(content)))
     digest = xxhash.xxh3_64()
     digest.update(msgspec.json.encode([manifest.schema, [[file.path[:37], file.fields] for file in edits]]))
     for groups, some in groupby(manifest.fragments.segments, key=lambda one: list(one.groups)):
@@ -171,21 +168,10 @@ def publish(place: Place, version: int, manifest: Manifest, commit: str | None =
     """Publish a version, with a random number or with `commit`; return False if the number of the version is used."""
     _check(manifest)  # otherwise readers would raise the error
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    named = {"made": made, "commit": commit or random_number(), "shardex": _format_of(manifest)}
+    named = {"made": made, "commit": commit or random_number(), "shardex": FORMAT if any(files_of(manifest)) else 1}
     plain = encode_manifest(msgspec.structs.replace(manifest, **named))
     sealed = _Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))
     return claim_number(place, version, sealed.xxh3, msgspec.json.encode(sealed) + b"\n")
-
-
-def _format_of(manifest: Manifest) -> int:
-    """Return the version of the format that a manifest needs."""
-    fragments = manifest.fragments
-    files = [*manifest.deleted, *manifest.overlays, *(file for one in fragments.inline for file in _files(one))]
-    return 2 if fragments.runs or any(file.version == 2 for file in files) else 1
-
-
-def _files(fragment: Fragment) -> list[DataFile]:
-    return fragment.groups if fragment.keys is None else [*fragment.groups, fragment.keys]
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -235,7 +221,7 @@ def _decode(data: bytes, source: Source) -> Manifest:
     if xxhash.xxh3_64_hexdigest(sealed.manifest) != sealed.xxh3:
         raise ChecksumError("expected the manifest as it was written, got other bytes")
     if (number := msgspec.json.decode(sealed.manifest, type=_Numbered).shardex) not in range(1, FORMAT + 1):
-        raise FormatError(f"expected a manifest of format 1 to {FORMAT}, got {number}; use a newer shardex")
+        raise FormatError(f"expected a manifest of format {FORMAT}, got {number}; use a newer shardex")
     stored = msgspec.json.decode(sealed.manifest, type=_Stored)
     values = {name: getattr(stored, name) for name in Manifest.__struct_fields__}
     values["fragments"] = FragmentList.stored(
@@ -299,11 +285,11 @@ def _check_fields(found: list[str], features: Features, rows: int) -> None:
 def _check_file(file: DataFile, rows: int, width: int = 0) -> None:
     """Raise an error for contradictions in the entry of a file, in which each row takes `width` bytes or more."""
     check_path(file.path)
-    at = 0
-    for batch in file.batches:
-        if batch.begin != at or batch.end <= at or batch.rows < 1:
-            raise FormatError(f"expected batches with rows, one after another, in {file.path}, got {batch}")
-        at = batch.end
+    if not (file.end or file.count or file.rows):
+        raise FormatError(
+            f"expected a dataset of format {FORMAT}, got one of format 1, which only pre-releases of shardex wrote: "
+            f"{file.path} has no table of batches; write the dataset again"
+        )
     if not 0 < file.end <= file.size <= LARGEST:
         raise FormatError(f"expected batches inside the {file.size} bytes of {file.path}, got {file.end} bytes of them")
     if not 0 < file.count <= file.rows:
