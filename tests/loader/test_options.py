@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 
 import shardex as sx
 from shardex.errors import ArgumentError
-from shardex.loader.options import LoaderOptions
+from shardex.loader.options import LoaderArguments, LoaderOptions
 
 
 def test_numbers_and_flags_are_normalised() -> None:
     options = LoaderOptions(np.int64(4), shuffle=1, seed=np.uint8(3), epochs=None)  # type: ignore[arg-type]
     assert (options.batch_size, options.shuffle, options.seed, options.epochs) == (4, True, 3, None)
     assert type(options.batch_size) is int and type(options.shuffle) is bool
+
+
+def test_type_checkers_and_the_signature_know_every_option() -> None:
+    signature, checked = inspect.signature(sx.Loader), get_type_hints(LoaderArguments)
+    decide_the_type = {"dataset", "batch_size", "fields", "transform", "collate"}
+    assert set(signature.parameters) == decide_the_type | set(checked)
+    types = get_type_hints(LoaderOptions)
+    for name in checked.keys() - {"rank", "world_size", "window"}:  # None stands for a number that is found
+        assert checked[name] == types[name], name
+    assert signature.parameters["rank"].default is None and signature.parameters["epochs"].default == 1
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ class ColumnForms:
 
     def __init__(self, options: LoaderOptions, features: Mapping[str, Feature]) -> None:
         self._transformed = options.transform is not None
-        self._ragged, self._fill, self._dtypes = options.ragged, options.fill, options.dtype
+        self._ragged, self._fill, self._dtypes = options.ragged, options.fill, options.casts
         self._features = {name: unwrap_optional(one) for name, one in features.items()}
         self._media = {n: size for n, f in self._features.items() if (size := _dimensions(f))}
         """Dimensions of fields of images and others that have one shape."""

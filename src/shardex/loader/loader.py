@@ -6,12 +6,14 @@ reads are announced to the storage (`read_ahead.py`), and yields them in order.
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 import typing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
 from shardex.dataset import DataIterator, Dataset, ReadSize, byte_size, open
@@ -19,18 +21,9 @@ from shardex.errors import ArgumentError, WorkerError
 from shardex.features import check_fields
 from shardex.kernel import Columns, keep_freed_memory
 from shardex.loader.batch_executor import make_staging, max_pending, plan_size, start_batch_executor
-from shardex.loader.casts import casts_of
 from shardex.loader.cursor import check_state
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch, Place
-from shardex.loader.options import (
-    LoaderArguments,
-    LoaderOptions,
-    OnError,
-    OutputType,
-    RaggedForm,
-    WorkerType,
-    resolve_rank,
-)
+from shardex.loader.options import LoaderArguments, LoaderOptions
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.read_ahead import ColdDataDetector, ReadAhead
 from shardex.loader.recipe import Recipe
@@ -45,9 +38,10 @@ from shardex.rows import whole_number
 from shardex.workers import Executor
 
 _MAX_SKIPPED = 10_000
-_WINDOW = 16
-"""Blocks per window of a shuffle in blocks, by default."""
-
+_SIGNATURE = inspect.Signature(
+    [Parameter("dataset", Parameter.POSITIONAL_OR_KEYWORD), *inspect.signature(LoaderOptions).parameters.values()]
+)
+"""What `Loader` takes: every option of `LoaderOptions`."""
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -75,6 +69,9 @@ class Loader(Generic[B_co]):
     >>> resumed.load_state_dict(state); resumed.epoch, resumed.position
     (1, 0)
     """
+
+    if not TYPE_CHECKING:
+        __signature__ = _SIGNATURE
 
     @overload
     def __init__(
@@ -109,39 +106,7 @@ class Loader(Generic[B_co]):
         collate: Callable[[LoadedBatch[Any]], C],
         **options: Unpack[LoaderArguments],
     ) -> None: ...
-    def __init__(
-        self,
-        dataset: Any,
-        batch_size: int | None = None,
-        *,
-        shuffle: bool = False,
-        seed: int = 0,
-        epochs: int | None = 1,
-        rank: int | None = None,
-        world_size: int | None = None,
-        drop_last: bool = False,
-        workers: int = 0,
-        worker_type: WorkerType = "auto",
-        read_ahead: int | None = None,
-        fields: Sequence[str] | None = None,
-        transform: Callable[..., Any] | None = None,
-        collate: Callable[[LoadedBatch[Any]], Any] | None = None,
-        ragged: RaggedForm | Mapping[str, RaggedForm] | None = None,
-        fill: Any = None,
-        block: int | None = None,
-        window: int | None = None,
-        on_error: OnError = "raise",
-        to: OutputType = "numpy",
-        pin_memory: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-        max_tokens: int | None = None,
-        bucket: int | None = None,
-        length_of: str | None = None,
-        decode: Any = None,
-        keep_position: bool = False,
-        **unknown: Any,
-    ) -> None:
+    def __init__(self, dataset: Any, batch_size: int | None = None, **options: Any) -> None:
         """
         :param dataset: a `Dataset`, or anything that `open` takes
         :param batch_size: number of samples in a batch of one rank; with `max_tokens`, the largest number, None for no
@@ -191,60 +156,28 @@ class Loader(Generic[B_co]):
         :param keep_position: let a loop continue where the one before was left by ``break`` or an error, instead of
             beginning the next epoch
         """
-        refuse(
-            "Loader",
-            LOADER,
-            unknown,
-            [*LoaderArguments.__annotations__, "batch_size", "transform", "collate", "fields"],
-        )
+        known = [name for name in _SIGNATURE.parameters if name != "dataset"]
+        refuse("Loader", LOADER, {name: options[name] for name in options if name not in known}, known)
         data = dataset if isinstance(dataset, Dataset) else open(dataset)
-        self._finds_rank = rank is None and world_size is None
-        rank, world_size = resolve_rank(rank, world_size)
-        self._as_dict = collate is dict
-        casts, floats = casts_of(dtype)
-        if window is not None and block is None:
-            raise ArgumentError(f"expected block= together with window=, got window={window!r} and no block")
-        self._options = options = LoaderOptions(
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            epochs=epochs,
-            rank=rank,
-            world_size=world_size,
-            drop_last=drop_last,
-            workers=workers,
-            worker_type=worker_type,
-            read_ahead=read_ahead,
-            fields=None if fields is None else tuple(check_fields(data.fields, fields)),
-            transform=transform,
-            collate=None if self._as_dict else collate,
-            ragged=ragged,
-            fill=fill,
-            block=block,
-            window=_WINDOW if window is None else window,
-            on_error=on_error,
-            to=to,
-            pin_memory=pin_memory,
-            device=device,
-            dtype=casts,
-            floats=floats,
-            max_tokens=max_tokens,
-            bucket=bucket,
-            length_of=length_of,
-            decode=decode,
-        )
-        self._recipe = Recipe(data, options)
-        if fill is not None or isinstance(ragged, Mapping) or dtype:
+        if (fields := options.get("fields")) is not None:
+            options["fields"] = tuple(check_fields(data.fields, fields))
+        self._as_dict = options.get("collate") is dict
+        if self._as_dict:
+            del options["collate"]
+        self._finds_rank = options.get("rank") is None and options.get("world_size") is None
+        self._options = chosen = LoaderOptions(batch_size, **options)
+        self._recipe = Recipe(data, chosen)
+        if chosen.fill is not None or isinstance(chosen.ragged, Mapping) or chosen.dtype:
             _ = self._recipe.forms  # raises if they do not suit the fields
         _ = self._recipe.source  # raises if media cannot be decoded like this
         self._recipe.view(0)  # raises if this order cannot be shuffled in blocks
-        self._run = RunState(self._recipe.steps(), options.epochs, keep_position=keep_position)
+        self._run = RunState(self._recipe.steps(), chosen.epochs, keep_position=chosen.keep_position)
         self._executor: Executor | None = None
         self._staging: Staging | None = None
         self._cold_data = ColdDataDetector()
         self._read_size: ReadSize | None = None
         """Chooses how many batches are read at once, if the last loop came to its end; the next one takes as many."""
-        self._to_tensor = require_torch().from_numpy if to == "torch" else None
+        self._to_tensor = require_torch().from_numpy if chosen.to == "torch" else None
         """Converts masks and lengths of batches."""
         self._process = os.getpid()
         self.stats = Stats()

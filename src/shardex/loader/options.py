@@ -1,15 +1,15 @@
-"""`LoaderOptions`: the arguments of a loader, checked."""
+"""`LoaderOptions`: the options of a loader, with their defaults, checked; `LoaderArguments` for type checkers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 
 from shardex.errors import ArgumentError
-from shardex.loader.casts import Cast
+from shardex.loader.casts import Cast, casts_of
 from shardex.loader.replacements import BadSample
 from shardex.loader.tensors import distributed_rank, find_device, require_torch
 from shardex.rows import whole_number
@@ -21,7 +21,10 @@ OnError = Literal["raise", "skip"] | Callable[[BadSample], None]
 
 
 class LoaderArguments(TypedDict, total=False):
-    """Arguments of a `Loader` that do not change the type of its batches, for type checkers."""
+    """Options of a `Loader` that do not change the type of its batches, as users pass them, for type checkers.
+
+    They are those of `LoaderOptions`, whose defaults and checks hold when the program runs.
+    """
 
     shuffle: bool
     seed: int
@@ -48,10 +51,17 @@ class LoaderArguments(TypedDict, total=False):
     keep_position: bool
 
 
-_NUMBERS = {"seed": None, "world_size": 1, "rank": None, "workers": 0, "window": 1}
+_NUMBERS = {"seed": None, "world_size": 1, "rank": None, "workers": 0}
 """Options that are whole numbers, and the least value of each."""
-_NUMBERS_OR_NONE = {"batch_size": 1, "epochs": 1, "read_ahead": 0, "block": 1, "max_tokens": 1, "bucket": 1}
+_NUMBERS_OR_NONE = {
+    "read_ahead": 0,
+    **dict.fromkeys(("batch_size", "epochs", "block", "window", "max_tokens", "bucket"), 1),
+}
+_WINDOW = 16
+"""Blocks per window of a shuffle in blocks, by default."""
 _CHOICES = {"worker_type": get_args(WorkerType), "to": get_args(OutputType)}
+_FOUND: Any = None
+"""Default of options for which `LoaderOptions` finds a value where users give None; `window` has one with `block`."""
 
 
 @dataclass(frozen=True)
@@ -64,35 +74,40 @@ class LoaderOptions:
     """
 
     batch_size: int | None = None
+    _: KW_ONLY
     shuffle: bool = False
     seed: int = 0
     epochs: int | None = 1
-    rank: int = 0
-    world_size: int = 1
+    rank: int = _FOUND
+    world_size: int = _FOUND
     drop_last: bool = False
     workers: int = 0
     worker_type: WorkerType = "auto"
     read_ahead: int | None = None
-    fields: tuple[str, ...] | None = None
+    fields: Sequence[str] | None = None
     transform: Callable[..., Any] | None = None
     collate: Callable[..., Any] | None = None
     ragged: RaggedForm | Mapping[str, RaggedForm] | None = None
     fill: Any = None
     block: int | None = None
-    window: int = 16
+    window: int = _FOUND
     on_error: OnError = "raise"
     to: OutputType = "numpy"
     pin_memory: bool = False
     device: Any = None
-    dtype: Mapping[str, Cast] = field(default_factory=dict)
-    floats: Cast | None = None
-    """The dtype of all fields of floats that `dtype` does not name."""
+    dtype: Any = None
     max_tokens: int | None = None
     bucket: int | None = None
     length_of: str | None = None
     decode: Any = None
+    keep_position: bool = False
+    casts: Mapping[str, Cast] = field(init=False)
+    """The dtypes of fields that `dtype` names."""
+    floats: Cast | None = field(init=False)
+    """The dtype of all other fields of floats."""
 
     def __post_init__(self) -> None:
+        self._find_values()
         for name, least in {**_NUMBERS, **_NUMBERS_OR_NONE}.items():
             if name in _NUMBERS or getattr(self, name) is not None:
                 object.__setattr__(self, name, whole_number(name, getattr(self, name), least))
@@ -119,13 +134,22 @@ class LoaderOptions:
             require_torch()
         elif self.floats is not None and self.floats.only_torch:
             raise ArgumentError(f'expected to="torch" for {self.floats.dtype}, which numpy lacks')
-        elif late := [name for name, cast in self.dtype.items() if cast.only_torch]:
+        elif late := [name for name, cast in self.casts.items() if cast.only_torch]:
             name = late[0]
             raise ArgumentError(
-                f'expected to="torch" for {self.dtype[name].dtype}, which numpy lacks - at field {name}'
+                f'expected to="torch" for {self.casts[name].dtype}, which numpy lacks - at field {name}'
             )
         if self.device is not None:
             find_device(self.device)
+
+    def _find_values(self) -> None:
+        """Find the rank, world size and window if they are None, and the casts that `dtype` asks for."""
+        rank, world_size = _resolve_rank(self.rank, self.world_size)
+        casts, floats = casts_of(self.dtype)
+        window = _find_window(self.block, self.window)
+        found = {"rank": rank, "world_size": world_size, "window": window, "casts": casts, "floats": floats}
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
 
     def _check_sizes(self) -> None:
         if self.batch_size is None and self.max_tokens is None:
@@ -177,7 +201,13 @@ def _is_number(value: Any) -> bool:
     return not array.ndim and array.dtype.kind in "biufcmM"
 
 
-def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def _find_window(block: int | None, window: int | None) -> int | None:
+    if block is None and window is not None:
+        raise ArgumentError(f"expected block= together with window=, got window={window!r} and no block")
+    return _WINDOW if window is None and block is not None else window
+
+
+def _resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Return rank and world size: those of `torch.distributed` if both are None."""
     if rank is None and world_size is None:
         return distributed_rank()

@@ -94,7 +94,7 @@ class Recipe:
     def casts(self) -> Casts:
         """The dtypes of fields; those of what `collate` gets are not left to the device."""
         options = self.options
-        return Casts(options.dtype, options.floats, on_device=options.device is not None and options.collate is None)
+        return Casts(options.casts, options.floats, on_device=options.device is not None and options.collate is None)
 
     @cached_property
     def _features(self) -> Mapping[str, Feature]:
