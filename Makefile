@@ -17,7 +17,7 @@ TEMP ?= $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 
 IN_MEMORY := PYTEST_DEBUG_TEMPROOT=$(TEMP) $(PYTEST) -o tmp_path_retention_policy=failed
 # Tests whose results depend on which kernel copies the bytes; they run again on the numpy kernel.
 KERNEL_TESTS := tests/kernel tests/dataset/test_pack.py tests/order/test_order.py tests/arrow/test_chunks.py tests/arrow/test_list_readers.py tests/arrow/test_field_readers.py tests/arrow/test_mapped_table.py tests/arrow/test_checked_table.py tests/arrow/test_batch_builder.py \
-	tests/formats/test_jsonl.py tests/formats/test_jsonl_columns.py tests/formats/test_tokens.py tests/whole/test_conformance.py \
+	tests/formats/jsonl/test_format.py tests/formats/jsonl/test_columns.py tests/formats/tokens/test_format.py tests/whole/test_conformance.py \
 	tests/media/test_image_resize.py tests/media/test_image_steps.py
 # Random attacks: some seconds in `make test`, minutes and other examples each time in `make faults`.
 ATTACKS := tests/whole/test_arrow_types.py tests/whole/test_random_schemas.py tests/whole/test_random_conditions.py

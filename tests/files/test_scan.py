@@ -18,7 +18,7 @@ import pytest
 from shardex.errors import FormatError, WorkerError
 from shardex.files import Scan, scan_all
 from shardex.files import scan as scan_module
-from shardex.formats.tar_members import TarScanner
+from shardex.formats.tar.members import TarScanner
 from shardex.sources import ByteRange, LocalSource, Source
 
 

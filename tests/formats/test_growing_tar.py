@@ -8,7 +8,7 @@ import pytest
 
 from shardex.errors import FormatError, StorageFullError
 from shardex.formats.growing_tar import UNFINISHED, GrowingTar, TarMembers
-from shardex.formats.tar_blocks import members
+from shardex.formats.tar.blocks import members
 
 
 def names(path: Path) -> list[str]:

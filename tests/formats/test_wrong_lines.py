@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import shardex as sx
 from shardex.errors import ArgumentError, FormatError, ShardexError
 from shardex.formats import open_rows, wrong_lines
-from tests.formats.test_jsonl import every, put
+from tests.formats.jsonl.test_format import every, put
 
 JSON = b'{"a": 1}\n{"a": 2\n\n{"a": NaN}\nnot json\n"\xff"\n{"a": 4}\n{"a"\n'
 CSV = b'a,b\n1,x\n2\n\n3,"y\nz"\n4,5,6\n7,\xff\n8,x\ry\n9,w\n10,"open\n11,v\n'

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import shardex as sx
 from shardex.errors import ArgumentError, TruncatedShardError, UnknownFormatError
-from shardex.formats import tar_blocks, tar_members
+from shardex.formats.tar import blocks as tar_blocks
+from shardex.formats.tar import members as tar_members
 from shardex.kernel import Columns, Integers
 from shardex.sources.url import SCHEMES
 from shardex.store import recover, verify

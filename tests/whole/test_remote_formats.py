@@ -19,7 +19,7 @@ import pytest
 import shardex as sx
 from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, NotFoundError, SchemaError, ShardexError
-from shardex.formats.tar_members import TarScanner
+from shardex.formats.tar.members import TarScanner
 from shardex.sources import ByteRange, CachedSource, LocalSource
 from shardex.sources.url import SCHEMES
 from tests.fake_remote import FakeRemote, FakeRemoteUrl, fake_remote_url, missing_pages_filled, open_fake_remote

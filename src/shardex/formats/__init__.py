@@ -54,10 +54,10 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from shardex.formats.arrow_files import EXTENSIONS, is_empty_cache, map_table, open_files
-from shardex.formats.arrow_writer import ArrowFilesWriter
+from shardex.formats.arrow.files import EXTENSIONS, is_empty_cache, map_table, open_files
+from shardex.formats.arrow.writer import ArrowFilesWriter
+from shardex.formats.folder.files import classes_of_splits, is_metadata, split_folders
 from shardex.formats.join_shards import STAGE
-from shardex.formats.media_files import classes_of_splits, is_metadata, split_folders
 from shardex.formats.registry import (
     FORMATS,
     Format,
@@ -131,7 +131,7 @@ if TYPE_CHECKING:
         open_samples,
         state_of,
     )
-    from shardex.formats.jsonl import decode_json
+    from shardex.formats.jsonl.format import decode_json
 else:
     _LATER = {
         "bins": "BinRows BinWriter",
@@ -141,7 +141,7 @@ else:
         "data_forager": "ArraySpec SampleSchema resolved",
         "data_forager_index": "IndexRecord IndexTable SampleBytes decompressed_lines find_lines_of load_locations "
         "load_schema open_samples state_of",
-        "jsonl": "decode_json",
+        "jsonl.format": "decode_json",
     }
     _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
 

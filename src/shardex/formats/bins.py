@@ -37,7 +37,7 @@ from shardex.features import (
 )
 from shardex.files import Files, find
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.jsonl_lines import refuse_bytes, refuse_lost_shape, shaped_fields, to_json
+from shardex.formats.jsonl.lines import refuse_bytes, refuse_lost_shape, shaped_fields, to_json
 from shardex.formats.record_fields import MakeDecoder
 from shardex.formats.record_rows import DictRows, MappedIndex
 from shardex.formats.registry import Format

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from shardex.errors import FormatError, SchemaError, StaleIndexError
 from shardex.features import Array, Features, Json, Optional, Text, check_fields
 from shardex.files import Files, Index, Scan, natural_order
-from shardex.formats import tar_fields
 from shardex.formats.columns_tar_table import (
     TABLE,
     field_folders,
@@ -38,9 +37,10 @@ from shardex.formats.columns_tar_writer import OWNED, ColumnsWriter
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.record_rows import RecordRows
 from shardex.formats.registry import Format
-from shardex.formats.tar_blocks import members
-from shardex.formats.tar_members import check_end, check_truncated, until_cut, warn_if_truncated
-from shardex.formats.tar_remote_headers import header_bytes
+from shardex.formats.tar import fields as tar_fields
+from shardex.formats.tar.blocks import members
+from shardex.formats.tar.members import check_end, check_truncated, until_cut, warn_if_truncated
+from shardex.formats.tar.remote_headers import header_bytes
 from shardex.kernel import Column, Columns, Integers, Ranges
 from shardex.sources import Source
 from shardex.workers import ExecutorLike

@@ -26,7 +26,7 @@ from shardex.formats.columns_tar_table import (
     stored_folder,
 )
 from shardex.formats.sample_writer import SampleWriter, ShardSeries
-from shardex.formats.tar_blocks import header, padding, tar_series
+from shardex.formats.tar.blocks import header, padding, tar_series
 
 _OPTIONAL_FIELDS = ("id", "metadata")
 OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/(shard_\d+\.tar|\.shard_\d+\.tar\.[0-9a-f]+\.tmp)"

@@ -24,7 +24,7 @@ from shardex.errors import ArgumentError, FormatError, PathError, SchemaError, T
 from shardex.features import Array, Features, check_fields
 from shardex.files import Files
 from shardex.formats.record_rows import MappedIndex, RecordRows
-from shardex.formats.token_files import number_dtype
+from shardex.formats.tokens.files import number_dtype
 from shardex.kernel import Columns, Integers, Ranges, Segments, digest
 from shardex.sources import LocalSource, Source, check_path
 

@@ -17,14 +17,16 @@ import numpy as np
 from shardex.errors import ArgumentError, SchemaError, UnknownFormatError
 from shardex.features import Array, Features
 from shardex.files import Files
-from shardex.formats import data_forager, jsonl, tokens
+from shardex.formats import data_forager
 from shardex.formats.data_forager import NAMES, TABLE, ArraySpec, SampleSchema
 from shardex.formats.data_forager_index import ENTRIES_AT_ONCE, IndexTable
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.jsonl_lines import JSON_LINES, refuse_bytes, refuse_lost_shape, shaped_fields, to_json
+from shardex.formats.jsonl import format as jsonl
+from shardex.formats.jsonl.lines import JSON_LINES, refuse_bytes, refuse_lost_shape, shaped_fields, to_json
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
-from shardex.formats.token_files import array_fields, is_array, number_dtype
+from shardex.formats.tokens import format as tokens
+from shardex.formats.tokens.files import array_fields, is_array, number_dtype
 
 _FOLDER = "tokenized-samples"
 _INDEX = r"file_location\.txt|sample_locations\.bin|sample_schema\.json|shardex\.json"

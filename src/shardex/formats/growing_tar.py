@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from shardex.errors import FormatError, SourceError, TruncatedShardError, storage_errors
-from shardex.formats.tar_blocks import BLOCK, end_of_tar, header, is_header_of, members, padding
+from shardex.formats.tar.blocks import BLOCK, end_of_tar, header, is_header_of, members, padding
 from shardex.sources import sync_file, sync_folder
 
 UNFINISHED = "unfinished"

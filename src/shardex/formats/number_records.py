@@ -20,8 +20,8 @@ from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, U
 from shardex.features import Features
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
-from shardex.formats.token_files import array_fields, is_array, number_dtype
-from shardex.formats.tokens import StoredRows
+from shardex.formats.tokens.files import array_fields, is_array, number_dtype
+from shardex.formats.tokens.format import StoredRows
 from shardex.kernel import Columns, Integers, Ragged, digest
 from shardex.sources import ByteRange, Source, Stat
 

@@ -1,0 +1,1 @@
+"""CSV and TSV files: an index of records, cells parsed as Arrow columns whose types are found over all records."""

@@ -1,0 +1,196 @@
+"""Files that end in `.json`: JSON lines, or one array whose elements are the samples; recognised by their content.
+
+`scanner_of` looks at the beginnings of the files; `JsonScanner` then decides file by file. An array begins with ``[``
+and its first line is not a whole value, unless there is no other line. The elements stay where they are: their offsets
+and lengths are indexed as those of lines are. `jsonl` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from shardex.errors import FormatError
+from shardex.files import Files, Scan
+from shardex.formats.jsonl.lines import BOM, LineScanner, whole_file
+from shardex.kernel import Bytes, Integers
+from shardex.sources import ByteRange, Source
+
+EXTENSIONS = (".json",)
+_HEAD = 4 << 10
+_PIECE = 1 << 20
+_SPACE = b" \t\r\n"
+_NOT_IN_JSON = re.compile(rb"NaN|Infinity")
+"""Numbers that Python writes, although JSON does not have them."""
+_decode = msgspec.json.Decoder().decode
+_BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def scanner_of(files: Files) -> LineScanner | JsonScanner:
+    """Return the scanner for these files: that of lines, unless a `.json` file may hold something else."""
+    paths = [path for path in files.paths if path.lower().endswith(EXTENSIONS)]
+    plain = all(files.source.for_each(lambda path: _begins_with_a_line(files.source, path), paths))
+    return LineScanner(skip_blank=True) if plain else JsonScanner()
+
+
+def _begins_with_a_line(source: Source, path: str) -> bool:
+    """Return False if a file begins with ``[``, or with a short line that is no JSON value."""
+    size = source.stat(path).size
+    head = bytes(source.read(path, [ByteRange(0, min(size, _HEAD))])[0]).removeprefix(BOM).lstrip(_SPACE)
+    line, newline, _ = head.partition(b"\n")
+    return not line.startswith(b"[") and (not newline or is_json(line))
+
+
+def is_json(text: bytes | memoryview) -> bool:
+    """Return whether a text is one JSON value; NaN, which Python writes although JSON does not have it, counts."""
+    try:
+        _decode(text)
+    except _BROKEN:
+        try:
+            json.loads(bytes(text))
+        except (ValueError, RecursionError):
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class JsonScanner:
+    """Finds the lines of a file, or the elements of its array: their `offset` and `length`.
+
+    >>> from shardex.sources.memory import MemorySource
+    >>> found = JsonScanner().scan(MemorySource({"a.json": b'[{"a": 1},\\n {}]'}), "a.json")
+    >>> found["offset"].tolist(), found["length"].tolist()
+    ([1, 12], [8, 2])
+    """
+
+    in_python: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name and version of the scanner; a new version rebuilds indexes."""
+        return "json 1"
+
+    def scan(self, source: Source, path: str) -> Scan:
+        """Return offsets and lengths of the lines or elements of one file."""
+        if path.lower().endswith(EXTENSIONS):
+            data = whole_file(source, path)
+            name = source.full_name(path)
+            if (begin := array_begin(data)) is not None:
+                offset, length = _elements(data, begin, name)
+                return {"offset": offset, "length": length}
+            _refuse_one_object(data, name)
+        return LineScanner(skip_blank=True).scan(source, path)
+
+
+def array_begin(data: memoryview) -> int | None:
+    """Return where the array of a file begins; None if its lines are the samples.
+
+    >>> [array_begin(memoryview(text)) for text in (b" [1]\\n", b"[1]\\n[2]\\n", b"[1,\\n2]", b"1\\n")]
+    [1, None, 0, None]
+    """
+    begin = _first_other(data, len(BOM) if data[: len(BOM)] == BOM else 0)
+    if begin == len(data) or data[begin] != ord("["):
+        return None
+    end = _first_newline(data, begin)
+    is_lines = _first_other(data, end) < len(data) and is_json(data[begin:end])
+    return None if is_lines else begin
+
+
+def _refuse_one_object(data: memoryview, name: str) -> None:
+    """Raise an error if the file is one object on several lines."""
+    begin = _first_other(data, len(BOM) if data[: len(BOM)] == BOM else 0)
+    if begin == len(data) or data[begin] != ord("{") or is_json(data[begin : _first_newline(data, begin)]):
+        return
+    if is_json(data[begin:]):
+        raise FormatError(
+            f"{name}: expected JSON lines or one array of samples, got one object on several lines; write it on one "
+            "line if it is one sample, or write the array in it that holds the samples to a file of its own"
+        )
+
+
+def _pieces(data: memoryview, begin: int) -> Iterator[tuple[int, bytes]]:
+    size = 256
+    while begin < len(data):
+        yield begin, bytes(data[begin : begin + size])
+        begin, size = begin + size, _PIECE
+
+
+def _first_other(data: memoryview, begin: int) -> int:
+    """Return the position of the first byte that is no white space."""
+    for at, piece in _pieces(data, begin):
+        if rest := piece.lstrip(_SPACE):
+            return at + len(piece) - len(rest)
+    return len(data)
+
+
+def _first_newline(data: memoryview, begin: int) -> int:
+    for at, piece in _pieces(data, begin):
+        if (found := piece.find(b"\n")) >= 0:
+            return at + found
+    return len(data)
+
+
+def _elements(data: memoryview, begin: int, name: str) -> tuple[Integers, Integers]:
+    """Return offsets and lengths of the elements of the array that begins at `begin`."""
+    try:
+        found = msgspec.json.decode(data[begin:], type=list[msgspec.Raw])
+    except _BROKEN as error:
+        if _NOT_IN_JSON.search(data):
+            return _elements_by_python(data, begin, name)
+        position = re.search(r"\(byte (\d+)\)", str(error))
+        _refuse(data, begin + int(position[1]) if position else len(data), str(error), name)
+    first = pa.py_buffer(data).address
+    buffers = map(pa.py_buffer, found)  # they are views of `data`
+    pairs: Integers = np.fromiter(
+        ((one.address - first, one.size) for one in buffers), np.dtype((np.int64, 2)), len(found)
+    )
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _elements_by_python(data: memoryview, begin: int, name: str) -> tuple[Integers, Integers]:
+    """Do the same by the standard library, which accepts NaN. A character of the text is a byte of the file."""
+    text, decode = str(data, "latin-1"), json.JSONDecoder().raw_decode
+    pairs: list[tuple[int, int]] = []
+    at = _skip_space(text, begin + 1)
+    try:
+        while text[at : at + 1] != "]" or pairs:
+            end = decode(text, at)[1]
+            pairs.append((at, end - at))
+            at = _skip_space(text, end)
+            if text[at : at + 1] == "]":
+                break
+            if text[at : at + 1] != ",":
+                _refuse(data, at, "expected ',' or ']'", name)
+            at = _skip_space(text, at + 1)
+    except json.JSONDecodeError as error:
+        _refuse(data, error.pos, error.msg, name)
+    except RecursionError as error:
+        _refuse(data, at, str(error), name)
+    if (rest := _skip_space(text, at + 1)) < len(text):
+        _refuse(data, rest, "trailing characters", name)
+    found = np.array(pairs, np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
+
+
+def _skip_space(text: str, at: int) -> int:
+    while text[at : at + 1] in (" ", "\t", "\r", "\n"):
+        at += 1
+    return at
+
+
+def _refuse(data: memoryview, at: int, why: str, name: str) -> NoReturn:
+    """Raise an error for an array that is no JSON."""
+    view: Bytes = np.frombuffer(data, np.uint8)[:at]
+    line = int(np.count_nonzero(view == ord("\n"))) + 1
+    shown = bytes(data[max(0, at - 20) : at + 40])
+    raise FormatError(
+        f"{name}, line {line} (byte {at} of the file): expected JSON lines or one array of samples, got {shown!r}: "
+        f'{why}; repair the file, or open it with decode="text"'
+    ) from None

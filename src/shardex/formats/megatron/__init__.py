@@ -1,0 +1,1 @@
+"""`.bin` and `.idx` files of Megatron-LM."""

@@ -1,0 +1,1 @@
+"""Streams of tokens of nanoGPT, llm.c and modded-nanogpt."""

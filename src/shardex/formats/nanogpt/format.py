@@ -1,0 +1,186 @@
+"""Streams of tokens in ``.bin`` files: the plain ones of nanoGPT, and those with a header of llm.c and modded-nanogpt.
+
+A plain file holds uint16 numbers and nothing else. A header is 256 int32: a magic number, a version and the number of
+tokens that follow; the magic number gives the dtype. Documents are not stored: a sample is a window of ``window=``
+numbers, or without it a whole file, of which ``ds.windows`` makes samples.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Any
+
+import numpy as np
+
+from shardex.errors import FormatError, SchemaError, TruncatedShardError
+from shardex.features import Features
+from shardex.files import Files
+from shardex.formats.join_shards import JoinShards
+from shardex.formats.number_records import (
+    HeadedShards,
+    Numbers,
+    NumberWriter,
+    begins_with,
+    data_files,
+    field_and_window,
+    holds_only,
+    shard_limit,
+    stream_rows,
+)
+from shardex.formats.registry import Format
+from shardex.formats.sample_writer import ShardSeries, check_shard_options
+from shardex.formats.tokens.files import STREAMS, number_dtype
+from shardex.formats.tokens.format import StoredRows
+from shardex.sources import ByteRange, LocalSource, Source, Stat
+
+_HEAD = struct.Struct("<iii")
+_HEAD_BYTES = 256 * 4
+_EXAMPLES = 20240522
+"""Magic number of files of multiple-choice examples."""
+_DTYPES = ("uint16", "uint32")
+_OWNED = r"[^/]+\.bin"
+_MOST = (1 << 31) - 1
+"""Tokens of a file with a header, which counts them as int32."""
+
+
+# -- reading --------------------------------------------------------------------------------------------------
+
+
+def recognise(files: Files) -> int:
+    """Recognise files with a header by their magic number; plain files have nothing to be recognised by."""
+    if not holds_only(files, ".bin"):
+        return 0
+    first = files.having(".bin").paths[0]
+    return 2 * any(begins_with(files.source, first, magic.to_bytes(4, "little")) for magic in (*STREAMS, _EXAMPLES))
+
+
+def open(
+    files: Files,
+    *,
+    schema: Features | None = None,
+    dtype: str | None = None,
+    window: int | None = None,
+    field: str | None = None,
+) -> StoredRows:
+    """Open streams of tokens as windows, or each file as one sample; `dtype` is that of plain files (uint16)."""
+    data = data_files(files, ".bin")
+    stats = data.stats()
+    heads = data.source.for_each(lambda pair: _head(data.source, *pair), zip(data.paths, stats, strict=True))
+    if None in heads and any(heads):
+        with_head, without = (data.name([bool(head) for head in heads].index(has)) for has in (True, False))
+        raise FormatError(f"{without}: expected a header as in {with_head}, got none; open them one by one")
+    given = None if dtype is None else number_dtype(dtype)
+    found = [
+        _plain(data.name(number), stat, given) if head is None else _with_head(data.name(number), stat, head, given)
+        for number, (stat, head) in enumerate(zip(stats, heads, strict=True))
+    ]
+    name, window = field_and_window(files, schema, found[0].dtype, window)
+    return stream_rows(data, stats, found, window, field or name or "tokens")
+
+
+def _head(source: Source, path: str, stat: Stat) -> tuple[int, int, int] | None:
+    """Return magic number, version and number of tokens; None for a file without a header."""
+    if stat.size < _HEAD.size:
+        return None
+    magic, version, count = _HEAD.unpack(source.read(path, [ByteRange(0, _HEAD.size)])[0])
+    return (magic, version, count) if magic in (*STREAMS, _EXAMPLES) else None
+
+
+def _plain(name: str, stat: Stat, dtype: np.dtype[Any] | None) -> Numbers:
+    dtype = np.dtype(np.uint16) if dtype is None else dtype
+    if stat.size % dtype.itemsize:
+        raise TruncatedShardError(
+            f"{name}: expected a multiple of {dtype.itemsize} bytes for numbers of {dtype}, got {stat.size} bytes"
+        )
+    return Numbers(0, stat.size // dtype.itemsize, dtype)
+
+
+def _with_head(name: str, stat: Stat, head: tuple[int, int, int], given: np.dtype[Any] | None) -> Numbers:
+    magic, version, count = head
+    if magic == _EXAMPLES:
+        raise FormatError(f"{name}: expected tokens, got multiple-choice examples, as their magic number {magic} says")
+    known, kind = STREAMS[magic]
+    dtype = np.dtype(kind)
+    if version != known:
+        raise FormatError(f"{name}: expected version {known} of files with the magic number {magic}, got {version}")
+    if given is not None and given != dtype:
+        raise SchemaError(f"{name}: expected {dtype}, as its header says, got dtype={given.name!r}")
+    if stat.size != (expected := _HEAD_BYTES + count * dtype.itemsize) or count < 0:
+        problem = TruncatedShardError if stat.size < expected else FormatError
+        raise problem(f"{name}: expected {expected} bytes for {count} tokens, as its header says, got {stat.size}")
+    return Numbers(_HEAD_BYTES, count, dtype)
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+def create(
+    path: str,
+    features: Features,
+    *,
+    mode: str = "create",
+    dtype: str | None = None,
+    header: bool = False,
+    prefix: str = "part",
+    shard_size: int | None = None,
+) -> NanogptWriter:
+    """Return a writer of streams of tokens: the arrays of samples one after another, without anything between them.
+
+    Without `header` the files are plain, and without `shard_size` there is one. `dtype` converts integers.
+    """
+    return NanogptWriter(path, Features.of(features), mode, dtype, header, prefix, shard_size)
+
+
+class NanogptWriter(NumberWriter):
+    """Writes samples of one array of uint16 or uint32; made by `create`."""
+
+    def __init__(
+        self,
+        path: str,
+        features: Features,
+        mode: str,
+        dtype: str | None,
+        header: bool,
+        prefix: str,
+        shard_size: int | None,
+    ) -> None:
+        size = shard_limit(shard_size, *[1 << 30] * header)
+        check_shard_options(1, size, prefix)
+        super().__init__(path, features, mode, _OWNED, dtype, _DTYPES)
+        with self._abort_on_error():
+            self._check_existing(header)
+            first, name = self._stage.next_number(prefix, ".bin"), lambda number: f"{prefix}-{number:05d}.bin"
+            self._shards = (
+                HeadedShards(self._stage, name, first, min(size, _MOST * self.dtype.itemsize), self._head, _HEAD_BYTES)
+                if header
+                else ShardSeries(self._stage, name, first, size=size)
+            )
+        self._header = header
+
+    def _head(self, rows: int, size: int) -> bytes:
+        magic, version = next((magic, v) for magic, (v, kind) in STREAMS.items() if kind == self.dtype.name)
+        return _HEAD.pack(magic, version, size // self.dtype.itemsize)
+
+    def _encode(self, sample: Any) -> Any:
+        found = super()._encode(sample)
+        if self._header and len(found) > _MOST:
+            raise SchemaError(f"expected at most {_MOST} tokens in a file with a header, got a sample of {len(found)}")
+        return found
+
+    def _check_existing(self, header: bool) -> None:
+        """Raise an error if the files to append to have another dtype or form."""
+        place = LocalSource(self.path)
+        for path in self._stage.existing:
+            if not path.endswith(".bin"):
+                continue
+            head = _head(place, path, place.stat(path))
+            if (head is not None) != header or (head and STREAMS.get(head[0], (0, ""))[1] != self.dtype.name):
+                kind = "no header" if head is None else f"a header with the magic number {head[0]}"
+                raise SchemaError(
+                    f"{os.path.join(self.path, path)}: expected files with {kind} to append to, "
+                    f"got header={header} and numbers of {self.dtype}"
+                )
+
+
+FORMAT = Format("nanogpt", recognise, open, create, JoinShards(_OWNED, ".bin"), part_format="tokens")

@@ -1,0 +1,1 @@
+"""`.npy` files: rows of arrays, or windows of them."""

@@ -1,0 +1,1 @@
+"""Parquet files: row groups decoded into columns, and columns from the names of folders (``year=2024/``)."""

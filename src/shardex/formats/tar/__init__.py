@@ -1,0 +1,1 @@
+"""WebDataset tars: an index of members, fields decoded by their extension."""

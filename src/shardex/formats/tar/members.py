@@ -1,0 +1,324 @@
+"""Finds (`TarScanner`) and writes (`TarWriter`) samples in tars by the rules of WebDataset; repairs damaged tars.
+
+This module deals with names and bytes of members; `tar_fields` encodes and decodes the values.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardex.errors import (
+    ArgumentError,
+    FormatError,
+    SchemaError,
+    ShardexError,
+    TruncatedShardError,
+    UnsafeError,
+)
+from shardex.features import MSGPACK, Features, Opaque, Optional, Text, contains
+from shardex.files import Files, Index, Scan, find
+from shardex.formats.sample_writer import SeriesWriter, check_shard_options
+from shardex.formats.tar import fields as tar_fields
+from shardex.formats.tar.blocks import ADVICE, Member, MissingEndError, header, members, padding, tar_series
+from shardex.formats.tar.remote_headers import header_bytes
+from shardex.sources import LocalSource, Source
+
+KEY = "__key__"
+OWNED = r".*\.tar"
+"""Regular expression of the files of a dataset."""
+LAYOUTS = ("parts", "msgpack")
+"""How a sample is stored: one member for each field, or one member for all of them."""
+_NO_SAMPLE = re.compile(r"__[^/]*__($|/)")
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+_MOST_EXTENSIONS = 256
+
+
+@dataclass(frozen=True)
+class TarScanner:
+    """Finds the samples of a tar: where each begins, and offset (0 if there is none) and length of each field.
+
+    With `read_truncated` a tar that was cut off has the samples before the cut.
+    """
+
+    read_truncated: bool = False
+    in_python: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name and version of the scanner; a new version rebuilds indexes."""
+        return "tar 1 truncated" if self.read_truncated else "tar 1"
+
+    def scan(self, source: Source, path: str) -> Scan:
+        """Return `start`, and `.offset` (from there) and `.length` of each extension."""
+        where = os.path.join(source.url, path)
+        starts, rows, which, offsets, lengths = (array("q") for _ in range(5))
+        numbers: dict[str, int] = {}
+        seen: list[int] = []
+        row, current, first = -1, "", 0
+        found, cuts = members(header_bytes(source, path), where), list[TruncatedShardError]()
+        for name, start, begin, size in until_cut(found, cuts) if self.read_truncated else found:
+            if (split := split_name(name, where)) is None:
+                continue
+            key, extension = split
+            if key != current or row < 0:
+                row, current, first = row + 1, key, start
+                starts.append(start)
+            if (number := numbers.get(extension, -1)) < 0:
+                number = _new_extension(extension, numbers, key, where)
+                seen.append(-1)
+            if seen[number] == row:
+                raise FormatError(
+                    f"{where}: expected each field of a sample once, got {extension!r} twice in sample {key!r}"
+                )
+            seen[number] = row
+            rows.append(row)
+            which.append(number)
+            offsets.append(begin - first)
+            lengths.append(size)
+        scan = {"start": np.array(starts), **_by_extension(numbers, len(starts), rows, which, offsets, lengths)}
+        return _without_partial_sample(scan, cuts[0]) if cuts else scan
+
+
+def split_name(name: str, where: str) -> tuple[str, str] | None:
+    """Split the name of a member into key and extension; None for members that WebDataset skips.
+
+    >>> split_name("a.b/000.Seg.JSON", "x.tar"), split_name("__meta__/x.json", "x.tar"), split_name("README", "x.tar")
+    (('a.b/000', 'seg.json'), None, None)
+    """
+    if name.startswith("/") or (".." in name and ".." in name.split("/")):
+        raise UnsafeError(
+            f"{where}: expected names that stay inside the tar, got {name!r}; pack it with relative names"
+        )
+    base = name.rfind("/") + 1
+    dot = name.find(".", base)
+    if dot <= 0 or dot == len(name) - 1 or (name.startswith("__") and _NO_SAMPLE.match(name)):
+        return None
+    if dot == base and "." in name[name.rfind("/", 0, base - 1) + 1 : base]:
+        return None
+    return name[:dot], name[dot + 1 :].lower()
+
+
+def _new_extension(extension: str, numbers: dict[str, int], key: str, where: str) -> int:
+    if extension == KEY or _NO_TEXT.search(extension):
+        raise FormatError(f"{where}: expected an extension, got {extension!r} in sample {key!r}")
+    if len(numbers) == _MOST_EXTENSIONS:
+        raise FormatError(
+            f"{where}: expected samples with the same fields, got more than {_MOST_EXTENSIONS} different ones, "
+            f"such as {extension!r} in sample {key!r}; a key ends at its first dot: do your keys contain dots?"
+        )
+    return numbers.setdefault(extension, len(numbers))
+
+
+def _by_extension(numbers: dict[str, int], count: int, *columns: array[int]) -> Scan:
+    rows, which, offsets, lengths = (np.array(column) for column in columns)
+    order = np.argsort(which, kind="stable")
+    bounds = np.searchsorted(which[order], np.arange(len(numbers) + 1))
+    scan: Scan = {}
+    for extension, number in numbers.items():
+        of_extension = order[bounds[number] : bounds[number + 1]]
+        for name, values in ((f"{extension}.offset", offsets), (f"{extension}.length", lengths)):
+            scan[name] = np.zeros(count, np.int64)
+            scan[name][rows[of_extension]] = values[of_extension]
+    return scan
+
+
+# -- damaged tars -------------------------------------------------------------------------------------------------
+
+TRUNCATED = ("error", "warn")
+"""Values of the option `truncated`: what happens when a tar was cut off."""
+
+
+def check_truncated(truncated: str) -> bool:
+    """Return whether truncated tars are read; raise an error if the option has another value."""
+    if truncated not in TRUNCATED:
+        raise ArgumentError(f"expected truncated to be one of {', '.join(TRUNCATED)}, got {truncated!r}")
+    return truncated == "warn"
+
+
+def until_cut(found: Iterator[Member], cuts: list[TruncatedShardError]) -> Iterator[Member]:
+    """Yield the members of a tar up to the place where it was cut off; the error is added to `cuts`."""
+    try:
+        yield from found
+    except TruncatedShardError as error:
+        cuts.append(error)
+
+
+def _without_partial_sample(scan: Scan, cut: TruncatedShardError) -> Scan:
+    """Leave out the last sample of a tar that was cut off, unless the cut is after a sample that looks complete.
+
+    It looks complete if it has each field that all the others have; the only sample never does.
+    """
+    fields = [column for name, column in scan.items() if name.endswith(".offset")]
+    lacks_field = any(column[:-1].all() and not column[-1] for column in fields)
+    is_partial = lacks_field or len(scan["start"]) < 2 or not isinstance(cut, MissingEndError)
+    return {name: column[:-1] for name, column in scan.items()} if is_partial else scan
+
+
+def check_end(source: Source, path: str) -> None:
+    """Raise an error for a tar without the zeros at its end: it was cut off, its last sample may lack a field."""
+    if path.lower().endswith(".tar"):
+        for _ in members(header_bytes(source, path), os.path.join(source.url, path)):
+            pass
+
+
+def warn_if_truncated(files: Files, starts: Mapping[int, int]) -> None:
+    """Warn about tars that were cut off; `starts` has the offset of a late header of each file by its number."""
+
+    def cut_of(number: int) -> list[TruncatedShardError]:
+        cuts: list[TruncatedShardError] = []
+        data = header_bytes(files.source, files.paths[number])
+        for _ in until_cut(members(data, files.name(number), starts[number]), cuts):
+            pass
+        return cuts
+
+    cuts = [cut for found in files.source.for_each(cut_of, starts) for cut in found]
+    if cuts:
+        more = f" (and {len(cuts) - 1} more files)" if len(cuts) > 1 else ""
+        warnings.warn(f"{str(cuts[0]).removesuffix(ADVICE)}; what is left is read{more}", stacklevel=5)
+
+
+def keep_readable_part(path: str) -> bool:
+    """Replace a damaged tar (or the link to it) by a copy of its readable samples.
+
+    The last one is left out if it may lack fields. Returns False, and changes nothing, if no sample is left.
+    """
+    data, starts = _mapped(path), list[int]()
+    with suppress(ShardexError):
+        key = None
+        for member in members(data, path):
+            if (split := split_name(member.name, path)) is not None and split[0] != key:
+                key = split[0]
+                starts.append(member.start)
+    with suppress(ShardexError):
+        scan = TarScanner(read_truncated=True).scan(LocalSource(os.path.dirname(path)), os.path.basename(path))
+        if len(scan["start"]) == len(starts):
+            starts.append(len(data))
+    if end := starts[-1] if len(starts) > 1 else 0:
+        os.unlink(path)
+        with open(path, "xb") as out:
+            out.write(data[:end])
+            out.write(bytes(-end % 512 + 1024))
+    return end > 0
+
+
+def _mapped(path: str) -> memoryview:
+    return LocalSource(os.path.dirname(path)).map(os.path.basename(path))
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+class TarWriter(SeriesWriter):
+    """Writes samples as members of numbered tars; made by `tar.create`."""
+
+    def __init__(
+        self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str, layout: str
+    ) -> None:
+        if layout not in LAYOUTS:
+            raise ArgumentError(f"expected a layout out of {', '.join(LAYOUTS)}, got {layout!r}")
+        check_shard_options(shard_rows, shard_size, prefix)
+        fields = Features({name: feature for name, feature in features.items() if name != KEY})
+        self._as_map = layout == "msgpack"
+        self._extensions = _check_map_fields(fields) if self._as_map else _extensions_of(fields)
+        super().__init__(path, mode, Features({**fields, KEY: Optional(Text())}), OWNED)
+        with self._abort_on_error():
+            first = self._stage.next_number(prefix, ".tar")
+        self._shards = tar_series(
+            self._stage, lambda number: f"{prefix}-{number:06d}.tar", first, rows=shard_rows, size=shard_size
+        )
+        self._first_key: int | None = None
+        self._last_key: str | None = None
+
+    def _encode(self, sample: Mapping[str, Any]) -> tuple[str, bytes]:
+        fields = dict(sample)
+        key = self._key(fields.pop(KEY))
+        blocks = b"".join(self._members(key, fields))
+        if not blocks:
+            raise SchemaError(f"expected a sample with at least one field, got none for key {key!r}")
+        return key, blocks
+
+    def _store(self, record: tuple[str, bytes]) -> None:
+        key, blocks = record
+        self._shards.write(blocks)
+        self._last_key = key
+
+    def _members(self, key: str, sample: dict[str, Any]) -> Iterator[bytes]:
+        """Encode the fields that are present as one member each, or all of them as one map."""
+        if self._as_map:
+            yield self._member(key, "msgpack", MSGPACK.encode(sample))
+            return
+        for name, value in sample.items():
+            if value is not None or not isinstance(self._features[name], Optional):
+                extension = self._extensions[name]
+                yield self._member(key, extension, self._encoded(value, name, extension))
+
+    def _encoded(self, value: Any, name: str, extension: str) -> bytes:
+        try:
+            return tar_fields.encode(value, extension, self._features[name])
+        except SchemaError as error:
+            raise SchemaError(f"field {name}: {error}") from None
+
+    def _member(self, key: str, extension: str, data: bytes) -> bytes:
+        member = f"{key}.{extension}"
+        if not _reads_back(key, extension):
+            raise SchemaError(f"expected a key and a field name that are read back, got {member!r}")
+        return header(member, len(data)) + data + padding(len(data))
+
+    def _key(self, given: str | None) -> str:
+        key = self._next_key() if given is None else given
+        if _NO_TEXT.search(key) or not _reads_back(key, "x"):
+            raise SchemaError(f"expected a key that is a relative name without dots, got {key!r}")
+        if key == self._last_key:
+            raise SchemaError(f"expected a different key for each sample, got {key!r} again")
+        return key
+
+    def _next_key(self) -> str:
+        if self._first_key is None:
+            tars = [path for path in self._stage.existing if path.lower().endswith(".tar")]
+            self._first_key = len(Index.of(find(self.path).having(".tar"), TarScanner())) if tars else 0
+        return f"{self._first_key + self._samples:09d}"
+
+
+def _check_map_fields(features: Features) -> dict[str, str]:
+    """Return the extension msgpack for all fields; no field may be called msgpack, which means the map."""
+    for field, feature in features.items():
+        if contains(feature, Opaque) or field == "msgpack":
+            raise SchemaError(
+                f"expected a field that can be written as part of a map, got {feature} - at field {field}"
+            )
+    return dict.fromkeys(features, "msgpack")
+
+
+def _extensions_of(features: Features) -> dict[str, str]:
+    names: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for field, feature in features.items():
+        extension = names[field] = tar_fields.extension_of(field, feature)
+        if "/" in extension or _NO_TEXT.search(extension):
+            raise SchemaError(f"expected a field name that can be a file extension, got {field!r}")
+        if (other := taken.setdefault(extension.lower(), field)) != field:
+            raise SchemaError(
+                f"expected fields with different names, got {other!r} and {field!r}, both read as {extension.lower()!r}"
+            )
+    return names
+
+
+def _reads_back(key: str, extension: str) -> bool:
+    """Return True if a member of this name is read back with the same key and extension.
+
+    >>> [_reads_back(key, "txt") for key in ("a/0", "./0", "a.b", "../a", "/a", "", "__a__/0")]
+    [True, True, False, False, False, False, False]
+    """
+    try:
+        return split_name(f"{key}.{extension}", "") == (key, extension.lower())
+    except UnsafeError:
+        return False

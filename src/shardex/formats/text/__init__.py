@@ -1,0 +1,1 @@
+"""Text files, by lines or as whole documents."""

@@ -1,0 +1,1 @@
+"""Files of raw numbers as windows or as samples of stored lengths."""
