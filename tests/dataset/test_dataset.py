@@ -261,7 +261,7 @@ def test_permission_denied_raises(public: Path) -> None:
     data = next((public / "d" / "data").iterdir())
     data.chmod(0)
     code = (
-        "import os, sys, shardex as sx, shardex.native.format\n"
+        "import os, sys, shardex as sx, shardex.dataset, shardex.native.format\n"
         "if os.getuid() == 0: os.setuid(65534)\n"
         "try: sx.open(sys.argv[1])[0]\n"
         "except sx.ShardexError as e: print(type(e).__name__, e)\n"

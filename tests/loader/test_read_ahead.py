@@ -19,7 +19,7 @@ from shardex.kernel import Integers
 from shardex.loader import read_ahead as read_ahead_module
 from shardex.loader.read_ahead import AdviceThread, ColdDataDetector, ReadAhead
 from shardex.loader.stats import TimeSpent
-from tests.resident_pages import evict, resident_pages
+from tests.resident_pages import evict
 from tests.waiting import becomes_true
 
 
@@ -377,11 +377,12 @@ def test_file_on_disk(disk_path: Path) -> None:
     sx.write(disk_path, samples, {"x": sx.Array("uint16", (1024,))}, format="tokens", progress=False)
     (path,) = disk_path.glob("*.bin")
     reads = np.random.default_rng(2).permutation(1 << 14).reshape(-1, 64)[:20]
-    for cold in (True, False):
+
+    def announcements(*, cold: bool) -> int:
         ds = sx.open(disk_path)
         announced: list[Integers] = []
 
-        def advise(positions: Integers, ds: sx.Dataset = ds, announced: list[Integers] = announced) -> None:
+        def advise(positions: Integers) -> None:
             announced.append(positions)
             ds.advise(positions)
 
@@ -389,7 +390,6 @@ def test_file_on_disk(disk_path: Path) -> None:
             evict(path)
         else:
             path.read_bytes()
-            assert resident_pages(path).all()
         read_ahead = ReadAhead(iter(reads), advise, depth=4)
         while (positions := read_ahead.next()) is not None:
             spent = TimeSpent()
@@ -397,7 +397,11 @@ def test_file_on_disk(disk_path: Path) -> None:
                 assert (ds.read(positions)["x"] == rows[positions]).all()
             read_ahead.note(spent.faults)
         read_ahead.close()
-        assert (len(announced) >= 5) if cold else (len(announced) <= 2)
+        return len(announced)
+
+    # A busy system may read more of the file than was asked for, or remove pages meanwhile.
+    assert becomes_true(lambda: announcements(cold=True) >= 5)
+    assert becomes_true(lambda: announcements(cold=False) <= 2)
 
 
 AT_EXIT = """
