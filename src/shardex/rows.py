@@ -334,7 +334,7 @@ class JoinedRows(AbstractRows):
         alone = first is not None and all(table is first for table in table_of.values())
         self._only = first if first is not None and alone and list(first.features) == self._names else None
         """The table, if there is only one and it has the same fields."""
-        self._shares: dict[tuple[str, ...] | None, tuple[list[str], list[tuple[Table, list[str]]]]] = {}
+        self._shares: dict[tuple[str, ...] | None, tuple[list[str], list[tuple[Table, tuple[str, ...]]]]] = {}
         """The fields of single samples, and those of each table, by what was asked for."""
         if self._only is not None:
             self.sample = self._only.sample  # type: ignore[method-assign]  # one call less for each sample
@@ -373,10 +373,11 @@ class JoinedRows(AbstractRows):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Read one row from each table that has some of the fields."""
-        key = None if fields is None else tuple(fields)
+        key = fields if fields is None or type(fields) is tuple else tuple(check_fields(self._names, fields))
         if (share := self._shares.get(key)) is None:
             names = check_fields(self._names, key)
-            share = remember(self._shares, key, (names, list(self._groups(names))))
+            shares = [(table, tuple(some)) for table, some in self._groups(names)]
+            share = remember(self._shares, key, (names, shares))
         names, groups = share
         found: dict[str, Any] = {}
         for table, some in groups:

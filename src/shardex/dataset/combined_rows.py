@@ -6,6 +6,7 @@ A part may be any view of any format. `concat_rows` checks that the parts fit to
 from __future__ import annotations
 
 import operator
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -46,6 +47,7 @@ class ConcatRows(AbstractRows):
     def __init__(self, parts: Sequence[Dataset[Any]]) -> None:
         self.parts = list(parts)
         self.starts: Integers = np.cumsum([0, *map(len, self.parts)], dtype=np.int64)
+        self._starts: list[int] = self.starts.tolist()
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -156,8 +158,8 @@ class ConcatRows(AbstractRows):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Read from the part that has the row."""
-        number = int(np.searchsorted(self.starts, row, "right")) - 1
-        return self.parts[number].sample(row - int(self.starts[number]), fields)
+        number = bisect_right(self._starts, row) - 1
+        return self.parts[number].sample(row - self._starts[number], fields)
 
 
 class JoinRows(JoinedRows):

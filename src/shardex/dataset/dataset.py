@@ -155,7 +155,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         """Return the sample at a position as a plain dict."""
         if not 0 <= position < self._length:
             position = int(normalise([position], self._length)[0])
-        row = position if self._identity else int(self._order.rows(np.array([position]))[0])
+        row = position if self._identity else self._order.row(position)
         return self._read_sample(row, self._fields if fields is None else self._chosen(fields))
 
     def advise(self, positions: Any, fields: Sequence[str] | None = None) -> None:

@@ -227,7 +227,7 @@ class RenamedRows(Layer):
         self.below = below
         self._names = dict(names)
         self._old = {new: old for old, new in names.items()}
-        self._lists: dict[tuple[str, ...] | None, list[str]] = {}
+        self._lists: dict[tuple[str, ...] | None, tuple[str, ...]] = {}
         """The old names of the fields of single samples, by their new ones."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -288,9 +288,9 @@ class RenamedRows(Layer):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Read one sample below and rename its fields."""
-        key = None if fields is None else tuple(fields)
+        key = fields if fields is None or type(fields) is tuple else tuple(check_fields(list(self._old), fields))
         if (old_names := self._lists.get(key)) is None:
-            old_names = remember(self._lists, key, self._old_names(key))
+            old_names = remember(self._lists, key, tuple(self._old_names(key)))
         names = self._names
         return {names[old]: value for old, value in self.below.sample(row, old_names).items()}
 

@@ -36,6 +36,10 @@ class Order(ABC):
     def rows(self, positions: Integers) -> Integers:
         """Return the row at each position, 0 <= position < len."""
 
+    def row(self, position: int) -> int:
+        """Return the row at one position."""
+        return int(self.rows(np.array([position]))[0])
+
     def later(self, epochs: int) -> Order:
         """Return the order that is `epochs` epochs later.
 
@@ -149,6 +153,10 @@ class Span(Order):
         """Return ``start + position * step``."""
         return positions if self.start == 0 and self.step == 1 else positions * self.step + self.start
 
+    def row(self, position: int) -> int:
+        """Return ``start + position * step``."""
+        return position * self.step + self.start
+
 
 class Pick(Order):
     """A list of rows, in this order.
@@ -166,6 +174,10 @@ class Pick(Order):
     def rows(self, positions: Integers) -> Integers:
         """Return ``chosen[position]``."""
         return self.chosen[positions]
+
+    def row(self, position: int) -> int:
+        """Return ``chosen[position]``."""
+        return int(self.chosen[position])
 
 
 _ROUNDS = 8
