@@ -37,7 +37,6 @@ _STATE = (
     "ignore_data_skip=True, see docs/trainer.md"
 )
 LOADER_ATTRIBUTES: Mapping[str, str] = {
-    "batch_sampler": _STATE,
     "collate_fn": "the argument collate=",
     "num_workers": "the argument workers=",
     "sampler": _STATE,

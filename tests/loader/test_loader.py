@@ -175,8 +175,33 @@ def test_set_epoch_begins_an_epoch_but_not_one_that_a_state_is_in() -> None:
         loader.set_epoch(epoch)
         assert next(iter(loader)).x.tolist() == batches[5 * epoch]
     loader.load_state_dict(loader.state_dict())
-    loader.set_epoch(2)
+    loader.batch_sampler.sampler.set_epoch(2)  # as Lightning calls it
     assert xs(loader) == batches[11:15]
+
+
+def test_set_epoch_numbers_loops_that_may_have_several_epochs() -> None:
+    batches = xs(sx.Loader(sx.open(DATA), 5, shuffle=True, epochs=4))
+    loader = sx.Loader(sx.open(DATA), 5, shuffle=True, epochs=2)
+    for number in (0, 1, 1, 0):
+        loader.set_epoch(number)
+        assert xs(loader) == batches[10 * number : 10 * number + 10]
+    state = loader.state_dict()  # at the end of a loop, where a run of its own has ended
+    loader.load_state_dict(state)
+    assert not xs(loader)
+    loader.load_state_dict(state)
+    loader.set_epoch(1)
+    assert xs(loader) == batches[10:]
+    loader.seek(3, 5)
+    loader.set_epoch(1)
+    assert xs(loader) == batches[16:]
+
+
+@pytest.mark.parametrize("options", [{"epochs": None}, {"keep_position": True}, {"epochs": 2, "keep_position": True}])
+def test_set_epoch_leaves_loaders_whose_loops_have_no_numbers(options: Any) -> None:
+    loader = sx.Loader(sx.open(DATA), 5, **options)
+    loader.seek(3, 5)
+    loader.set_epoch(0)
+    assert next(iter(loader)).x.tolist() == [5, 6, 7, 8, 9] and loader.epoch == 3
 
 
 def test_a_loop_that_failed_is_followed_by_the_next_epoch_unless_it_keeps_its_position() -> None:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import Parameter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
 from shardex.dataset import DataIterator, Dataset, ReadSize, byte_size, open
@@ -200,6 +201,11 @@ class Loader(Generic[B_co]):
     def batch_size(self) -> int | None:
         """Number of samples in a batch of one rank; None if only `max_tokens` limits it."""
         return self._options.batch_size
+
+    @property
+    def batch_sampler(self) -> SimpleNamespace:
+        """Has the attribute `sampler` with the method `set_epoch`: this loader. Lightning looks for it there."""
+        return SimpleNamespace(sampler=self)
 
     @property
     def rank(self) -> int:
@@ -435,9 +441,11 @@ class Loader(Generic[B_co]):
         self._run.seek(whole_number("epoch", epoch), whole_number("position", position))
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next loop begin an epoch, as a sampler of torch does; stay if a state was loaded in this epoch."""
-        if epoch != self.epoch or self._run.advanced:
-            self.seek(epoch)
+        """Let the next loop be the one of this number, as trainers number them; stay if a state was loaded in it.
+
+        A loop of several epochs begins with the first of them. If loops have no end, or keep the position, stay.
+        """
+        self._run.seek_loop(whole_number("epoch", epoch, 0))
 
     def replay(self, step: int, rank: int | None = None) -> B_co:
         """Return the batch of an earlier step again, for this rank or another; also of a step before a resume."""

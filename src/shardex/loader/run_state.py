@@ -86,6 +86,13 @@ class RunState:
         self.advanced = False
         self.finished = False
 
+    def seek_loop(self, number: int) -> None:
+        """Move to the first epoch of a loop, unless the cursor was moved into this loop, or loops have no numbers."""
+        if self.epochs is None or self.keep_position:
+            return
+        if self.advanced or self.finished or self.cursor.epoch // self.epochs != number:
+            self.seek(number * self.epochs, 0)
+
     def load(self, state: Mapping[str, Any]) -> None:
         """Move to a saved state."""
         self.cursor.load(state)

@@ -1,4 +1,4 @@
-"""Train with Lightning on two devices that are made by `fit`, stop in an epoch, and resume on one.
+"""Train with Lightning on two devices that are made by `fit`, stop in an epoch or at its end, and resume on one.
 
 Validation must see the same samples in each epoch, whatever the sanity steps took, and each device its own.
 """
@@ -39,22 +39,25 @@ class Model(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.001)
 
 
-def fit(devices: int, max_steps: int, checkpoint: str | None = None) -> Model:
+def fit(devices: int, max_steps: int, checkpoint: str | None = None, batches: int | None = None) -> Model:
     ds = sx.open({"id": np.arange(120), "x": np.ones((120, 4), np.float32)})
     train = sx.Loader(ds[:80], 4, shuffle=True, seed=0, to="torch", collate=dict)
     held_out = sx.Loader(ds[80:], 4, to="torch", collate=dict)
     model = Model()
+    every = None if batches else 13  # None: at the end of each epoch
+    saves = ModelCheckpoint("checkpoints", filename="{step}", save_top_k=-1, every_n_train_steps=every)
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=devices,
         strategy="ddp" if devices > 1 else "auto",
         max_epochs=3,
         max_steps=max_steps,
+        limit_train_batches=batches,
         limit_val_batches=3,
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[ModelCheckpoint("checkpoints", filename="{step}", every_n_train_steps=13)],
+        callbacks=[saves],
     )
     trainer.fit(model, train, held_out, ckpt_path=checkpoint)
     if max_steps < 0:
@@ -78,6 +81,10 @@ def main() -> None:
         straight = sx.Loader(sx.open({"id": np.arange(80)}), 8, shuffle=True, seed=0, epochs=3)
         assert model.seen == [row for batch in straight for row in batch.id.tolist()][13 * 8 :]
         assert model.checked[-1] == list(range(80, 92))
+        for batches in (20, 5):  # Lightning does not load the state of a loader that was saved at the end of an epoch
+            whole = fit(1, -1, batches=batches)
+            resumed = fit(1, -1, f"checkpoints/step={batches}.ckpt", batches)
+            assert resumed.seen == whole.seen[4 * batches :]
 
 
 if __name__ == "__main__":
