@@ -340,7 +340,7 @@ def test_options_of_a_format(numbers: Path) -> None:
 
 
 def test_options_get_the_types_that_the_format_declares(numbers: Path) -> None:
-    options = ["--format", "tokens", "-o", "dtype=uint16", "-o", "window=64", "-o", "field=7", "-o", "trust_paths=true"]
+    options = ["--format", "tokens", "-o", "dtype=uint16", "-o", "window=64", "-o", "field=7", "-o", "rebuild=true"]
     assert json.loads(run("info", numbers, *options, "--json").output)["fields"].keys() == {"7"}
 
 

@@ -2,7 +2,7 @@
 
 ``index/file_location.txt`` names the data files, one per line; ``index/sample_locations.bin`` holds file number, offset
 and length of each sample as little-endian uint64. It stores neither sizes nor times of the files, so each location is
-checked against its file when it is read. `jsonl` and `tokens` use it and decode the bytes.
+checked against its file when it is read.
 
 ``index/sample_schema.json`` is there if a sample holds several arrays, such as tokens and a loss mask: it names them
 and says where each begins in a sample (`SampleSchema`); `SampleArrayRows` reads them.
@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, FormatError, PathError, SchemaError, TruncatedShardError
+from shardex.errors import FormatError, PathError, SchemaError, TruncatedShardError
 from shardex.features import Array, Features, check_fields
 from shardex.files import Files
 from shardex.formats.record_rows import MappedIndex, RecordRows
@@ -235,15 +235,6 @@ def open_arrays(files: Files, *, schema: Features | None = None, trust_paths: bo
     if schema is not None and any(rows.features.get(name) != feature for name, feature in schema.items()):
         raise SchemaError(f"{files}: expected {rows.features}, as {SCHEMA} says, got {schema}")
     return rows
-
-
-def refuse_options(files: Files, **options: Any) -> None:
-    """Raise an error for options of samples of one array."""
-    if given := [name for name, value in options.items() if value is not None]:
-        raise ArgumentError(
-            f"{files}: expected no {given[0]}, because {SCHEMA} names the arrays of a sample, got "
-            f"{given[0]}={options[given[0]]!r}; choose arrays with select()"
-        )
 
 
 class SampleArrayRows(RecordRows):

@@ -1,9 +1,9 @@
 """The format data_forager: a folder as data-forager has it, with its index, opened by what it holds and written.
 
-Reading is left to `tokens` and `jsonl`, which recognise such folders themselves. Arrays of numbers are written as files
-of tokens in ``tokenized-samples``: arrays of one length with ``sample_schema.json``, a single array of any length in
-files whose extension is its dtype (``.u16``). Other samples are written as JSON Lines. The index is as the package
-writes it, with relative paths.
+The rows are those of `jsonl` and `tokens`, at the places that the index says, or `SampleArrayRows`. Arrays of numbers
+are written as files of tokens in ``tokenized-samples``: arrays of one length with ``sample_schema.json``, one array of
+any length in files whose extension is its dtype (``.u16``). Other samples are written as JSON Lines. The index has
+relative paths, as the package writes it.
 """
 
 from __future__ import annotations
@@ -18,43 +18,93 @@ from shardex.errors import ArgumentError, SchemaError, UnknownFormatError
 from shardex.features import Array, Features
 from shardex.files import Files
 from shardex.formats import data_forager
-from shardex.formats.data_forager import NAMES, TABLE, ArraySpec, SampleSchema
-from shardex.formats.data_forager_index import ENTRIES_AT_ONCE, IndexTable
+from shardex.formats.data_forager import NAMES, SCHEMA, TABLE, ArraySpec, ForagerIndex, SampleSchema
+from shardex.formats.data_forager_index import ENTRIES_AT_ONCE, RECORD, IndexRecord, IndexTable
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.jsonl import format as jsonl
+from shardex.formats.jsonl.format import check_decode, rows_of_lines
 from shardex.formats.jsonl.lines import JSON_LINES, refuse_bytes, refuse_lost_shape, shaped_fields, to_json
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
-from shardex.formats.tokens import format as tokens
 from shardex.formats.tokens.files import array_fields, is_array, number_dtype
+from shardex.formats.tokens.format import DTYPES, StoredRows, WindowRows, checked_dtype, dtype_of_names
 
 _FOLDER = "tokenized-samples"
 _INDEX = r"file_location\.txt|sample_locations\.bin|sample_schema\.json|shardex\.json"
 _OWNED = rf"index/({_INDEX})|{_FOLDER}/[^/]+|[^/]+\.jsonl"
-_EXTENSIONS = {np.dtype(name).name: extension for extension, name in tokens.DTYPES.items()}
+_EXTENSIONS = {np.dtype(name).name: extension for extension, name in DTYPES.items()}
 
 
 def recognise(files: Files) -> int:
-    """Return 0: `tokens` and `jsonl` recognise folders of data-forager, by the files that the index names."""
-    return 0
+    """Recognise a folder with an index."""
+    return 2 * (data_forager.listed_files(files) is not None)
 
 
 def open(
     files: Files,
     *,
     schema: Features | None = None,
+    decode: str | None = None,
+    infer_from: str | None = None,
+    rebuild: bool = False,
     dtype: str | None = None,
     window: int | None = None,
     field: str | None = None,
     trust_paths: bool = False,
 ) -> ShardRows:
-    """Open a folder with an index of data-forager: JSON lines, tokens, or arrays of tokens."""
+    """Open the samples that the index locates: JSON lines, tokens, or several arrays of tokens.
+
+    `decode`, `infer_from` and `rebuild` are options of lines, as `jsonl` has them; `dtype`, `window` and `field` of
+    tokens, as `tokens` has them. ``trust_paths=True`` allows the index to name files outside the folder.
+    """
     names = data_forager.listed_files(files)
     if names is None:
         raise UnknownFormatError(f"{files}: expected a folder with {NAMES} and {TABLE}, got none")
-    if data_forager.has_schema(files) or not all(name.lower().endswith(JSON_LINES) for name in names):
-        return tokens.open(files, schema=schema, dtype=dtype, window=window, field=field, trust_paths=trust_paths)
-    return jsonl.open(files, schema=schema, trust_paths=trust_paths)
+    of_lines = {"decode": decode, "infer_from": infer_from}
+    of_tokens = {"dtype": dtype, "window": window, "field": field}
+    if data_forager.has_schema(files):
+        _refuse_options(files, f"{SCHEMA} names the arrays of a sample", **of_tokens, **of_lines)
+        return data_forager.open_arrays(files, schema=schema, trust_paths=trust_paths)
+    data, index = data_forager.open_index(files, trust_paths=trust_paths)
+    if all(name.lower().endswith(JSON_LINES) for name in names):
+        _refuse_options(files, f"{NAMES} names JSON lines", **of_tokens)
+        check_decode(decode := decode or "json")
+        return rows_of_lines(data, index, schema, decode, infer_from, rebuild=rebuild)
+    _refuse_options(files, f"{NAMES} names files of tokens", **of_lines)
+    return _token_rows(files, data, index, schema, dtype, window, field)
+
+
+def _refuse_options(files: Files, reason: str, **options: Any) -> None:
+    """Raise an error for options that samples of this kind do not have."""
+    for name, value in options.items():
+        if value is not None:
+            raise ArgumentError(f"{files}: expected no {name}, because {reason}, got {name}={value!r}")
+
+
+def _token_rows(
+    files: Files,
+    data: Files,
+    index: ForagerIndex,
+    schema: Features | None,
+    dtype: str | None,
+    window: int | None,
+    field: str | None,
+) -> WindowRows | StoredRows:
+    if schema is not None:
+        dtypes, size = array_fields(Features.of(schema))
+        (name, given), *others = dtypes.items()
+        if others:
+            raise SchemaError(f"{files}: expected one array, as there is no {SCHEMA}, got {schema}")
+        field, dtype, window = field or name, dtype or given, window or size
+    if window is not None and window < 1:
+        raise ArgumentError(f"expected a window of at least 1, got {window}")
+    record = IndexRecord.read(files.source, f"index/{RECORD}") if f"index/{RECORD}" in files.paths else None
+    recorded = None if record is None else record.dtype
+    known, origin = (dtype_of_names(data), "their extension") if recorded is None else (recorded, f"index/{RECORD}")
+    arrays = {field or "tokens": checked_dtype(data, dtype, known, origin)}
+    if window is not None:
+        return WindowRows(data, arrays, window)
+    size = index.same_length()
+    return StoredRows(data, index, arrays, None if size is None else size // next(iter(arrays.values())).itemsize)
 
 
 # -- writing --------------------------------------------------------------------------------------------------
@@ -172,4 +222,5 @@ FORMAT = Format(
     create,
     JoinShards(_OWNED, ".bin", publish_last=(NAMES, TABLE)),
     part_format="arrow",
+    only_arrays=True,
 )

@@ -126,6 +126,8 @@ class Format:
     """True if the files store their features, so that an append needs no schema."""
     self_describing: bool = False
     """True if the files fully determine their features: the fields that a caller expects are not passed as schema."""
+    only_arrays: bool = False
+    """True if samples that have arrays of tokens have nothing else."""
     is_dataset: Callable[[Place], bool] | None = None
     """Returns True if a place holds a dataset and not only leftovers of a killed writer; by default any file counts."""
     one_file: Callable[[Source, str], Any] | None = None

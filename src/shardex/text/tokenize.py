@@ -23,8 +23,6 @@ from shardex.text.tokenizer_adapter import TokenizerAdapter
 from shardex.text.tokenizers import adapter_of, special_id
 from shardex.workers import ExecutorLike
 
-_ONLY_ARRAYS = ("tokens", "data_forager", "megatron", "nanogpt", "npy")
-"""Formats that store nothing but arrays of tokens."""
 _INFER_FROM = 16
 """Documents in which the dtypes of arrays are found."""
 _INFER_ROWS = 1024
@@ -280,7 +278,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _check_keep(source: Dataset[Any], keep: Sequence[str], format: str) -> None:
-    if keep and format in _ONLY_ARRAYS:
+    if keep and format_named(format).only_arrays:
         raise ArgumentError(
             f'expected no keep= with format="{format}", which stores arrays of tokens only, got {", ".join(keep)}; '
             'write with format="arrow"'

@@ -3,7 +3,6 @@
 import bz2
 import codecs
 import gzip
-import hashlib
 import json
 import lzma
 import math
@@ -26,8 +25,6 @@ from shardex.errors import (
     ClosedError,
     FieldError,
     FormatError,
-    NotFoundError,
-    PathError,
     RowError,
     SchemaError,
     StaleIndexError,
@@ -632,112 +629,10 @@ def test_text_and_json_have_separate_indexes(tmp_path: Path) -> None:
     assert [len(opened(tmp_path)), len(texts(tmp_path, decode="text")), len(opened(tmp_path))] == [2, 3, 2]
 
 
-# -- data-forager ---------------------------------------------------------------------------------------------
-
-
-def test_data_forager_index_is_used(tmp_path: Path) -> None:
-    expected = EXPECTED["jsonl_basic"]
-    folder = shutil.copytree(FIXTURES / "jsonl_basic", tmp_path / "d")
-    assert recognise(find(folder))
-    rows = opened(folder)
-    assert len(rows) == expected["len"]
-    assert every(rows) == expected["samples"]
-    which, begin, length = rows.index.locate(np.arange(len(rows)))
-    assert np.stack([which, begin, length], 1).tolist() == expected["sample_locations"]
-    raw = texts(folder, decode="bytes")
-    assert [hashlib.sha256(sample["data"]).hexdigest() for sample in every(raw)] == expected["sha256"]
-    assert not (folder / ".shardex").exists()
-    assert [os.path.relpath(name, folder) for name in rows.shard_names()] == expected["file_location_txt"].split()
-    assert pickle.loads(pickle.dumps(rows)).sample(3) == expected["samples"][3]
-    with pytest.raises(RowError):
-        rows.sample(15)
-    with pytest.raises(RowError):
-        rows.read(np.array([15]))
-
-
 def test_scanner_finds_the_same_lines_as_data_forager(tmp_path: Path) -> None:
     folder = shutil.copytree(FIXTURES / "jsonl_basic", tmp_path / "d")
     shutil.rmtree(folder / "index")
     assert every(opened(folder)) == EXPECTED["jsonl_basic"]["samples"]
-
-
-def test_empty_data_forager_index() -> None:
-    assert recognise(find(FIXTURES / "empty"))
-    rows = opened(FIXTURES / "empty")
-    assert len(rows) == EXPECTED["empty"]["len"] == 0
-    assert len(rows.read(np.empty(0, np.int64))) == 0
-
-
-def forager(folder: Path, names: list[str], triples: list[tuple[int, int, int]], extra: bytes = b"") -> Path:
-    put(folder / "index" / "file_location.txt", "".join(f"{name}\n" for name in names).encode())
-    put(folder / "index" / "sample_locations.bin", np.array(triples, "<u8").tobytes(), extra)
-    return folder
-
-
-def test_data_forager_lines_are_not_trimmed(tmp_path: Path) -> None:
-    put(tmp_path / "a.jsonl", b'\xef\xbb\xbf{"n": 1}\r\n\n{"n": 2}\n')
-    forager(tmp_path, ["a.jsonl"], [(0, 14, 9), (0, 0, 13), (0, 13, 1)])
-    rows = opened(tmp_path)
-    assert rows.sample(0) == {"n": 2}
-    assert rows.sample(1) == {"n": 1}
-    with pytest.raises(
-        FormatError, match=r"a\.jsonl, line 2, column 2 \(byte 14 of the file\): expected JSON, got b'\\n'"
-    ):
-        rows.read(np.array([2]))
-
-
-@pytest.mark.parametrize(
-    ("triple", "error", "message"),
-    [
-        ((1, 0, 5), FormatError, r"sample_locations\.bin: expected the number of a file below 1, got 1 - at sample 1"),
-        ((2**63, 0, 5), FormatError, "expected the number of a file below 1, got -"),
-        (
-            (0, 0, 3 << 30),
-            TruncatedShardError,
-            r"a\.jsonl: expected 3221225472 bytes from 0 on for sample 1, .* of 9 bytes",
-        ),
-        ((0, 9, 1), TruncatedShardError, r"a\.jsonl: expected 1 bytes from 9 on for sample 1"),
-        ((0, 2**63, 1), TruncatedShardError, r"a\.jsonl: expected 1 bytes from -"),
-        ((0, 1, 2**64 - 1), TruncatedShardError, r"a\.jsonl: expected -1 bytes from 1 on"),
-        ((0, 2**63 - 1, 2**63 - 1), TruncatedShardError, r"if the file changed, make the index again"),
-    ],
-)
-def test_data_forager_location_outside_its_file_raises(
-    tmp_path: Path, triple: Any, error: type[Exception], message: str
-) -> None:
-    dump(tmp_path / "a.jsonl", {"n": 1})
-    rows = opened(forager(tmp_path, ["a.jsonl"], [(0, 0, 9), triple]))
-    with pytest.raises(error, match=message):
-        rows.read(np.array([0, 1]))
-    with pytest.raises(error, match=message):
-        rows.sample(1)
-    assert rows.sample(0) == {"n": 1}
-
-
-def test_partial_data_forager_entry_raises(tmp_path: Path) -> None:
-    dump(tmp_path / "a.jsonl", {"n": 1})
-    forager(tmp_path, ["a.jsonl"], [(0, 0, 9)], b"\0" * 8)
-    with pytest.raises(FormatError, match=r"sample_locations\.bin: expected 24 bytes for each sample, got 32 bytes"):
-        opened(tmp_path)
-
-
-def test_data_forager_paths_outside_the_folder_need_trust_paths(tmp_path: Path) -> None:
-    outside = dump(tmp_path / "a.jsonl", {"n": 1})
-    for name in ("../a.jsonl", str(outside)):
-        folder = forager(tmp_path / "d", ["in.jsonl", name], [(1, 0, 9)])
-        dump(folder / "in.jsonl", {"n": 0})
-        with pytest.raises(
-            PathError, match=r"file_location\.txt, line 2: expected a relative path .* trust_paths=True"
-        ):
-            opened(folder)
-        rows = opened(folder, trust_paths=True)
-        assert every(rows) == [{"n": 1}]
-        assert pickle.loads(pickle.dumps(rows)).sample(0) == {"n": 1}
-
-
-def test_missing_data_forager_file_raises(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"gone\.jsonl"):
-        opened(forager(tmp_path, ["gone.jsonl"], [(0, 0, 1)]))
 
 
 # -- writing --------------------------------------------------------------------------------------------------

@@ -1,10 +1,8 @@
 """Raw numbers: windows, samples of stored lengths, and the index of data-forager."""
 
-import hashlib
 import json
 import os
 import pickle
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -23,7 +21,6 @@ from shardex.errors import (
     FieldError,
     FormatError,
     NotFoundError,
-    PathError,
     RowError,
     SchemaError,
     StaleIndexError,
@@ -40,8 +37,6 @@ from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
 from shardex.sources import Source
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "data-forager"
-EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))["tokens_fixed"]
 FREE = Features.of({"tokens": Array("uint16", (None,))})
 
 
@@ -424,67 +419,6 @@ def test_only_a_changed_file_is_indexed_again(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(StaleIndexError, match=r"part-00001\.bin: expected this file with 2 samples, it is gone"):
         stored(path)
     assert every(stored(path, rebuild=True)) == [[1]]
-
-
-# -- data-forager ---------------------------------------------------------------------------------------------
-
-
-def test_data_forager_tokens_are_read(tmp_path: Path) -> None:
-    folder = shutil.copytree(FIXTURES / "tokens_fixed", tmp_path / "d")
-    assert recognise(find(folder))
-    rows = stored(folder, dtype="uint16")
-    assert len(rows) == EXPECTED["len"]
-    column = rows.read(np.arange(len(rows)))["tokens"]
-    assert isinstance(column, np.ndarray)
-    assert column.dtype.str == "<u2"
-    for array, expected in zip(column, EXPECTED["samples"], strict=True):
-        assert array.tolist() == expected["values"]
-        assert hashlib.sha256(array.tobytes()).hexdigest() == expected["sha256"]
-    assert [hashlib.sha256(array.tobytes()).hexdigest() for array in column] == EXPECTED["sha256"]
-    assert every(rows) == [sample["values"] for sample in EXPECTED["samples"]]
-    assert rows.features == Features({"tokens": Array("uint16", (5,))})
-    which, begin, length = rows.index.locate(np.arange(len(rows)))
-    assert np.stack([which, begin, length], 1).tolist() == EXPECTED["sample_locations"]
-    assert len(windows(folder, dtype="uint16", window=3)) == 10
-    with pytest.raises(ArgumentError, match='open with dtype="uint16"'):
-        stored(folder)
-    assert not (folder / ".shardex").exists()
-
-
-def forager(folder: Path, names: list[str], triples: list[tuple[int, int, int]]) -> Path:
-    put(folder / "index" / "file_location.txt", "".join(f"{name}\n" for name in names).encode())
-    put(folder / "index" / "sample_locations.bin", np.array(triples, "<u8"))
-    return folder
-
-
-def test_data_forager_locations_are_used(tmp_path: Path) -> None:
-    put(tmp_path / "a.bin", np.arange(10, dtype=np.uint16))
-    rows = stored(forager(tmp_path, ["a.bin"], [(0, 0, 4), (0, 8, 2), (0, 3, 2), (0, 0, 0)]), dtype="uint16")
-    assert every(rows) == [[0, 1], [4], [1 << 9], []]
-    assert rows.features == FREE
-    rows = stored(forager(tmp_path, ["a.bin"], [(0, 0, 4), (0, 8, 3)]), dtype="uint16")
-    message = r"a\.bin: expected a multiple of 2 bytes for numbers of uint16, got 3 - at sample 1; is the dtype right\?"
-    for read in (lambda: rows.read(np.array([0, 1])), lambda: rows.sample(1)):
-        with pytest.raises(FormatError, match=message):
-            read()
-    rows = stored(forager(tmp_path, ["a.bin"], [(0, 0, 3)] * 2), dtype="uint16")
-    with pytest.raises(FormatError, match=r"got 3 - at sample 0"):
-        rows.read(np.array([0]))
-
-
-def test_damaged_data_forager_index_raises(tmp_path: Path) -> None:
-    put(tmp_path / "a.bin", np.arange(500, dtype=np.uint16))
-    rows = stored(forager(tmp_path, ["a.bin"], [(0, 0, 3 << 30), (9, 0, 2)]), dtype="uint16")
-    with pytest.raises(
-        TruncatedShardError, match=r"a\.bin: expected 3221225472 bytes from 0 on for sample 0, .* of 1000 bytes"
-    ):
-        rows.read(np.array([0]))
-    with pytest.raises(FormatError, match="expected the number of a file below 1, got 9 - at sample 1"):
-        rows.read(np.array([1]))
-    put(tmp_path / "b" / "x.bin", b"")
-    with pytest.raises(PathError, match="trust_paths=True"):
-        stored(forager(tmp_path / "b", ["../a.bin"], [(0, 0, 4)]), dtype="uint16")
-    assert every(stored(tmp_path / "b", dtype="uint16", trust_paths=True)) == [[0, 1]]
 
 
 # -- round trips ----------------------------------------------------------------------------------------------

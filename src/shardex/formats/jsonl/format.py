@@ -1,8 +1,8 @@
 """JSON Lines, and files of one JSON array, as samples of fields.
 
 `LineScanner` finds the lines once and an `Index` stores their offsets; then each line is a byte range. Blank lines, a
-byte order mark and carriage returns are ignored. `json_arrays` finds the elements of arrays instead. A folder with an
-index of data-forager is read through that index. `LineWriter` writes JSON Lines.
+byte order mark and carriage returns are ignored. `arrays` finds the elements of arrays instead. `LineWriter` writes
+JSON Lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, FormatError
 from shardex.features import Features, Optional
 from shardex.files import Files, Index
-from shardex.formats import data_forager
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl import arrays as json_arrays
@@ -49,8 +48,6 @@ _DECODED_FIRST = 64
 
 def recognise(files: Files) -> int:
     """Recognise JSON lines by their extension, and files that all are `.json`."""
-    if (names := data_forager.listed_files(files)) is not None and _all_json(names):
-        return 2
     shown = files.having("").paths
     return bool(files.having(*JSON_LINES).paths) or (
         bool(shown) and all(path.lower().endswith(json_arrays.EXTENSIONS) for path in shown)
@@ -69,7 +66,6 @@ def open(
     progress: bool | None = None,
     workers: int | None = None,
     executor: ExecutorLike = None,
-    trust_paths: bool = False,
 ) -> JsonLines | LineRows:
     """Open the lines of these files, whatever they are called; `decode` is "json", "text" or "bytes".
 
@@ -78,32 +74,45 @@ def open(
     ``bad_lines="skip"`` leaves out lines that are no JSON.
     """
     check_bad_lines(bad_lines)
+    check_decode(decode)
+    if bad_lines == "skip" and (decode != "json" or attributes):
+        raise ArgumentError(f'{files}: expected JSON lines without attributes for bad_lines="skip", got others')
+    if attributes and decode != "json":
+        raise ArgumentError(f"{files}: expected JSON lines to extract attributes from, got decode={decode!r}")
+    files = data_files(files, JSON_LINES, json_arrays.EXTENSIONS, EXTENSIONS)
+    how: Any = {"rebuild": rebuild, "progress": progress, "workers": workers, "executor": executor}
+    scanner = json_arrays.scanner_of(files) if decode == "json" else LineScanner(skip_blank=False)
+    is_checked = decode == "json" and bad_lines == "skip"
+    index = index_of_right_lines(files, scanner, NoJson(), **how) if is_checked else Index.of(files, scanner, **how)
+    rows = rows_of_lines(files, index, schema, decode, infer_from, rebuild=rebuild)
+    if isinstance(rows, JsonLines) and (attributes or rebuild) and bad_lines == "raise":
+        rows.extraction.extract(
+            attributes or (), rebuild=rebuild, progress=progress, workers=workers, executor=executor
+        )
+    return rows
+
+
+def check_decode(decode: str) -> None:
+    """Raise ArgumentError for a value that the option does not have."""
     if decode not in ("json", "text", "bytes"):
         raise ArgumentError(f'expected decode to be "json", "text" or "bytes", got {decode!r}')
+
+
+def rows_of_lines(
+    files: Files,
+    index: Locations,
+    schema: Features | None,
+    decode: str,
+    infer_from: str | None = None,
+    *,
+    rebuild: bool = False,
+) -> JsonLines | LineRows:
+    """Return the lines at these locations, with the options of `open`; `rebuild` finds the fields again."""
     features = None if schema is None else Features.of(schema)
-    index: Locations
-    if (names := data_forager.listed_files(files)) is not None and _all_json(names):
-        files, index = data_forager.open_index(files, trust_paths=trust_paths)
-    else:
-        files = data_files(files, JSON_LINES, json_arrays.EXTENSIONS, EXTENSIONS)
-        how: Any = {"rebuild": rebuild, "progress": progress, "workers": workers, "executor": executor}
-        scanner = json_arrays.scanner_of(files) if decode == "json" else LineScanner(skip_blank=False)
-        is_checked = decode == "json" and bad_lines == "skip"
-        index = index_of_right_lines(files, scanner, NoJson(), **how) if is_checked else Index.of(files, scanner, **how)
-    if bad_lines == "skip" and (decode != "json" or attributes or not isinstance(index, Index)):
-        raise ArgumentError(f'{files}: expected JSON lines without attributes for bad_lines="skip", got others')
-    if attributes and (decode != "json" or not isinstance(index, Index)):
-        raise ArgumentError(
-            f"{files}: expected JSON lines that shardex indexed, to extract attributes from, got others"
-        )
     if decode != "json":
         return LineRows(files, index, decode, features)
     rows = JsonLines(files, index, features, infer_from)
     rows.rebuild = rebuild
-    if (attributes or rebuild) and bad_lines == "raise":
-        rows.extraction.extract(
-            attributes or (), rebuild=rebuild, progress=progress, workers=workers, executor=executor
-        )
     return rows
 
 
@@ -123,10 +132,6 @@ def decode_json(text: bytes) -> Any:
         return _decode_any(text)
     except _BROKEN:
         return json.loads(text)
-
-
-def _all_json(paths: Sequence[str]) -> bool:
-    return all(path.lower().endswith(JSON_LINES) for path in paths)
 
 
 @dataclass(frozen=True)

@@ -440,4 +440,4 @@ class MegatronWriter(NumberWriter):
         self._shards.lengths.append(len(record))
 
 
-FORMAT = Format("megatron", recognise, open, create, JoinShards(_OWNED, ".bin"), part_format="tokens")
+FORMAT = Format("megatron", recognise, open, create, JoinShards(_OWNED, ".bin"), part_format="tokens", only_arrays=True)

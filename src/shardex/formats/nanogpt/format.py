@@ -183,4 +183,4 @@ class NanogptWriter(NumberWriter):
                 )
 
 
-FORMAT = Format("nanogpt", recognise, open, create, JoinShards(_OWNED, ".bin"), part_format="tokens")
+FORMAT = Format("nanogpt", recognise, open, create, JoinShards(_OWNED, ".bin"), part_format="tokens", only_arrays=True)

@@ -166,4 +166,4 @@ class NpyWriter(NumberWriter):
                     )
 
 
-FORMAT = Format("npy", recognise, open, create, JoinShards(_OWNED, ".npy"))
+FORMAT = Format("npy", recognise, open, create, JoinShards(_OWNED, ".npy"), only_arrays=True)

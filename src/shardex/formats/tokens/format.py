@@ -2,9 +2,8 @@
 
 Windows need no index: file and offset of a row are arithmetic, and `read` is one gather into one array. Stored lengths
 are in a file next to the numbers and become an `Index`. Datasets that `create` wrote are described by ``tokens.json``;
-for other files the caller passes dtype and window. A folder with an index of data-forager is read through that index.
-Samples may have several arrays of one length, for example tokens and a loss mask. `token_files` describes, scans and
-writes the files.
+for other files the caller passes dtype and window. Samples may have several arrays of one length, for example tokens
+and a loss mask. `files` describes, scans and writes the files.
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ from shardex.errors import (
 )
 from shardex.features import Array, Features, check_fields
 from shardex.files import Files, Index, IndexedFile
-from shardex.formats import data_forager
-from shardex.formats.data_forager_index import RECORD, IndexRecord
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.jsonl.lines import JSON_LINES
 from shardex.formats.record_rows import Locations, RecordRows, map_files
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.tokens.files import (
@@ -60,11 +56,9 @@ _NAMES = (".bin", ".tokens", *DTYPES)
 
 
 def recognise(files: Files) -> int:
-    """Recognise ``tokens.json``, an index of data-forager that names no JSON lines, and the extension `.tokens`."""
-    if files.folder and (HEAD in files.paths or data_forager.has_schema(files)):
+    """Recognise ``tokens.json`` and the extension `.tokens`."""
+    if files.folder and HEAD in files.paths:
         return 2
-    if names := data_forager.listed_files(files):
-        return 0 if all(name.lower().endswith(JSON_LINES) for name in names) else 2
     return bool(files.having(".tokens").paths)
 
 
@@ -79,12 +73,8 @@ def open(
     progress: bool | None = None,
     workers: int | None = None,
     executor: ExecutorLike = None,
-    trust_paths: bool = False,
-) -> WindowRows | StoredRows | data_forager.SampleArrayRows:
+) -> WindowRows | StoredRows:
     """Open the samples of these files: windows of `window` numbers, or samples of stored lengths."""
-    if data_forager.has_schema(files):
-        data_forager.refuse_options(files, dtype=dtype, window=window, field=field)
-        return data_forager.open_arrays(files, schema=schema, trust_paths=trust_paths)
     head = TokensHeader.read(files.source) if files.folder and HEAD in files.paths else None
     others: Mapping[str, str | None] = {} if head is None else head.arrays
     if schema is not None:
@@ -94,13 +84,11 @@ def open(
     if window is not None and window < 1:
         raise ArgumentError(f"expected a window of at least 1, got {window}")
     if head is not None:
-        numbers = _dtype(files, dtype, head.dtype, f"as {HEAD} says")
+        numbers = checked_dtype(files, dtype, head.dtype, HEAD)
         lengths, window, field = head.lengths or "uint32", window or head.window, field or head.field
-    elif data_forager.listed_files(files) is not None:
-        return _open_data_forager(files, field or "tokens", dtype, window, trust_paths)
     else:
         _refuse_header(files)
-        lengths, numbers = "uint32", _dtype(files, dtype, _dtype_of_names(files), "as their extension says")
+        lengths, numbers = "uint32", checked_dtype(files, dtype, dtype_of_names(files), "their extension")
     data = _data_files(files, others)
     arrays = {field or "tokens": numbers, **{name: number_dtype(dtype) for name, dtype in others.items()}}
     rows: WindowRows | StoredRows
@@ -138,20 +126,6 @@ def _first_and_others(
     return (unknown or [head.field])[0], head.arrays
 
 
-def _open_data_forager(
-    files: Files, field: str, dtype: str | None, window: int | None, trust_paths: bool
-) -> WindowRows | StoredRows:
-    data, index = data_forager.open_index(files, trust_paths=trust_paths)
-    record = IndexRecord.read(files.source, f"index/{RECORD}") if f"index/{RECORD}" in files.paths else None
-    recorded = None if record is None else record.dtype
-    known, why = (_dtype_of_names(data), "their extension") if recorded is None else (recorded, f"index/{RECORD}")
-    numbers = _dtype(data, dtype, known, f"as {why} says")
-    if window is not None:
-        return WindowRows(data, {field: numbers}, window)
-    same = index.same_length()
-    return StoredRows(data, index, {field: numbers}, None if same is None else same // numbers.itemsize)
-
-
 def _data_files(files: Files, others: Iterable[str] = ()) -> Files:
     found = files.having(*_NAMES) if files.folder else files
     beside = tuple(f".{name}.bin" for name in ("lengths", *others))
@@ -163,21 +137,23 @@ def _data_files(files: Files, others: Iterable[str] = ()) -> Files:
     return Files(files.source, data, files.what, files.folder)
 
 
-def _dtype_of_names(files: Files) -> str | None:
+def dtype_of_names(files: Files) -> str | None:
+    """Return the dtype that the extensions of all these files give, such as `.u16`; None if they give none."""
     kinds = (
         {DTYPES.get(os.path.splitext(path)[1].lower()) for path in _data_files(files).paths} if files.paths else set()
     )
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _dtype(files: Files, given: str | None, known: str | None, why: str) -> np.dtype[Any]:
+def checked_dtype(files: Files, given: str | None, known: str | None, origin: str) -> np.dtype[Any]:
+    """Return the dtype that the caller gives or that `origin` says; raise an error if both differ or there is none."""
     if given is None and known is None:
         raise ArgumentError(
             f'{files}: expected a dtype, which these files do not store; open with dtype="uint16" (for example)'
         )
     found = number_dtype(known if given is None else given)
     if known is not None and found != np.dtype(known):
-        raise SchemaError(f"{files}: expected {np.dtype(known)}, {why}, got dtype={given!r}")
+        raise SchemaError(f"{files}: expected {np.dtype(known)}, as {origin} says, got dtype={given!r}")
     return found
 
 
@@ -413,4 +389,5 @@ FORMAT = Format(
     create,
     JoinShards(OWNED, ".bin", publish_last=(HEAD,)),
     stores_schema=True,
+    only_arrays=True,
 )
