@@ -9,7 +9,6 @@ the same job continues.
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -330,7 +329,7 @@ def exists(place: Place, module: Format) -> bool:
     """Return True if there is a dataset at a place."""
     if module.is_dataset is not None:
         return module.is_dataset(place)
-    return bool(place.paths()) if place.is_remote or os.path.isdir(place.url) else False
+    return place.root_kind() == "folder" and bool(place.paths())
 
 
 def is_published(folder: JobFolder, path: str, module: Format) -> bool:

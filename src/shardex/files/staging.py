@@ -49,16 +49,12 @@ def check_mode(
         raise ArgumentError(f"expected mode to be one of {', '.join(MODES)}, got {mode!r}")
     path = place.url
     with storage_errors(path, "look at"):
-        exists = known or (bool(place.paths()) if place.is_remote else _has_content(path))
+        exists = known or not place.is_empty()
     if exists and mode == "create":
         raise AlreadyExistsError(errno.EEXIST, f"a file or folder exists there already; {remedy}", path)
-    if exists and not place.is_remote and not os.path.isdir(path):
+    if exists and place.root_kind() == "file":
         raise AlreadyExistsError(errno.EEXIST, "expected a folder, got a file", path)
     return exists
-
-
-def _has_content(path: str) -> bool:
-    return os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path))
 
 
 def check_target(place: Place, mode: str, owned: str) -> bool:

@@ -28,7 +28,7 @@ def native_place(path: What) -> Place | None:
     if not isinstance(path, str | os.PathLike):
         return None
     place = place_of(path)
-    if not place.is_remote and not os.path.isdir(place.url):
+    if place.root_kind() != "folder":
         return None
     try:
         return place if latest_version(place) or paths_of_data_files(place) else None
@@ -42,9 +42,9 @@ def existing_place(path: str | os.PathLike[str]) -> tuple[Place, int]:
     """Return the place of a native dataset and its latest version; raise an error if there is none."""
     place = place_of(path)
     where = display_name(place.url)
-    if not place.is_remote and not os.path.isdir(place.url):
+    if (kind := place.root_kind()) != "folder":
         expected = "expected the folder of a native dataset, which has versions, got"
-        if os.path.exists(place.url):
+        if kind == "file":
             raise SourceError(errno.ENOTDIR, f"{expected} a file", where)
         raise NotFoundError(errno.ENOENT, f"{expected} nothing", where)
     if not (latest := latest_version(place)):

@@ -6,7 +6,6 @@ and `compact` add the files of parts to a dataset by linking them; `computed_fie
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
@@ -107,7 +106,7 @@ def is_published(place: Place, commit: Commit) -> bool:
     Raises an error if this is not known, because `clean` has removed such versions: to publish again might add the
     samples twice, or remove files that later versions have kept.
     """
-    versions = versions_in(place) if place.is_remote or os.path.isdir(place.url) else []
+    versions = versions_in(place) if place.root_kind() == "folder" else []
     since = [version for version in versions if version > commit.version]
     removed = bool(since) and since[0] > commit.version + 1
     for version in since:

@@ -8,7 +8,6 @@ meantime, an append is added to it and an overwrite replaces it.
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -71,7 +70,7 @@ class ArrowWriter(AllOrNothing):
         self._features = features
         self._metadata = plain_metadata(metadata) if metadata else UNSET
         self._mode = mode
-        self._new_folder = not self._place.is_remote and not os.path.exists(self.path)
+        self._new_folder = self._place.root_kind() == "missing"
         self.version, self._base = at_latest(
             self._place,
             lambda version: (version, self._base_manifest(version, key, generate_keys)),
@@ -193,7 +192,7 @@ class ArrowWriter(AllOrNothing):
 
 def check_place(place: Place, mode: str) -> int:
     """Check that a dataset can be written to a place, and return the number of its latest version, 0 if it has none."""
-    if not place.is_remote and os.path.isfile(place.url):
+    if place.root_kind() == "file":
         raise AlreadyExistsError(errno.EEXIST, "expected a folder, got a file", place.url)
     version = latest_version(place)
     leftovers = not version and _only_leftovers(place)
@@ -218,7 +217,7 @@ class JoinParts:
         **options: Any,
     ) -> None:
         """Publish the parts at `path`; a new local dataset is made in the folder of the job and then renamed."""
-        if mode != "create" or place_of(path).is_remote or os.path.exists(path):
+        if mode != "create" or place_of(path).root_kind() != "missing":
             return _add_parts(folder, parts, ArrowWriter(path, features, mode=mode, **options), began=began)
         temporary = folder.path(STAGE)
         shutil.rmtree(temporary, ignore_errors=True)  # of a run that was killed
@@ -276,6 +275,6 @@ def _add_parts(
 
 def _only_leftovers(place: Place) -> bool:
     """Return True if a folder holds only files that a killed writer leaves behind."""
-    if not place.is_remote and not os.path.isdir(place.url):
+    if place.root_kind() != "folder":
         return False
     return all(map(WRITER_FILE.fullmatch, place.paths()))

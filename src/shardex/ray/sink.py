@@ -22,7 +22,7 @@ from shardex.formats import check_options, format_named
 from shardex.jobs import FinishedPart, JobFolder
 from shardex.kernel import Columns
 from shardex.ray.blocks import dataset_of
-from shardex.sources import export_credentials, import_credentials, make_folder, place_of
+from shardex.sources import export_credentials, import_credentials, place_of
 
 _SCHEMA = "schema.json"
 """File in the folder of a job: the schema that the first task has found."""
@@ -68,8 +68,7 @@ class ShardexDatasink(Datasink):  # type: ignore[misc]  # Ray is not type-checke
         if self._begun:
             raise ArgumentError(f"{self._path}: expected a sink for each write, got one that was used: make a new one")
         self._begun = True
-        if not self._folder.place.is_remote:
-            make_folder(self._folder.url)  # tasks on other machines look for it
+        self._folder.place.make_root()  # tasks on other machines look for it
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> tuple[int, FinishedPart] | None:
         """In a task: write blocks as a part; return its number and what is known of it; None without rows."""

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 from shardex.errors import PathError, TruncatedShardError, storage_errors
 from shardex.sources.byte_ranges import ByteRange, read_merged
 from shardex.sources.io_threads import run_all
-from shardex.sources.protocols import Place, Stat, check_path, check_unchanged_file
+from shardex.sources.protocols import Place, RootKind, Stat, check_path, check_unchanged_file
 
 _SYNC_FILE_RANGE_WRITE = 2
 _WRITEBACK_EVERY = 2 << 20
@@ -105,6 +105,22 @@ class LocalSource(Place):
         source._real_root = os.path.join(os.path.realpath(self.root), "")
         source._contained = {}
         return source
+
+    def root_kind(self) -> RootKind:
+        """Return whether the folder is there, or a file in its place."""
+        return "folder" if os.path.isdir(self.root) else "file" if os.path.exists(self.root) else "missing"
+
+    def is_empty(self) -> bool:
+        """Return True if nothing is there, or a folder without content."""
+        return not os.path.exists(self.root) or (os.path.isdir(self.root) and not os.listdir(self.root))
+
+    def names(self, prefix: str = "") -> set[str]:
+        """Return the names in a folder; none if it does not exist."""
+        folder, _, begin = prefix.rpartition("/")
+        try:
+            return {name for name in os.listdir(os.path.join(self.root, folder)) if name.startswith(begin)}
+        except FileNotFoundError:
+            return set()
 
     def stat(self, path: str) -> Stat:
         """Return size and modification time; the time is the tag."""
@@ -222,6 +238,15 @@ class LocalSource(Place):
         for folder in folders:
             with storage_errors(folder, "sync"):
                 sync_folder(folder)
+
+    def make_root(self) -> None:
+        """Create the folder durably."""
+        with storage_errors(self.root, "create"):
+            make_folder(self.root)
+
+    def remove_folder(self, path: str) -> None:
+        """Delete a folder with everything below it; what cannot be deleted stays."""
+        shutil.rmtree(self.path(path), ignore_errors=True)
 
     def remove(self, path: str) -> None:
         """Delete a file."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 from shardex.errors import NotFoundError, PathError, StaleIndexError, TruncatedShardError
 from shardex.kernel import Fetch, Segments
@@ -22,6 +22,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 OpenFile = Callable[[int], Any] | None
 """Returns the buffer of the file with this number."""
+RootKind = Literal["folder", "file", "missing"]
 CloseFile = Callable[[int], None] | None
 """Drops all views of the file with this number."""
 
@@ -209,6 +210,10 @@ class Sink(ABC):
     def remove(self, path: str) -> None:
         """Delete a file."""
 
+    def make_root(self) -> None:
+        """Create the folder of the root, where folders exist without files."""
+        return
+
     def remove_empty_folders(self, *folders: str) -> None:
         """Remove these folders and then the root if they are empty; only local folders exist without files."""
         return
@@ -216,6 +221,24 @@ class Sink(ABC):
 
 class Place(Source, Sink):
     """A root below which files can be read and written."""
+
+    def root_kind(self) -> RootKind:
+        """Return what is at the root. A store has every folder, without a request: only local ones can be missing."""
+        return "folder"
+
+    def is_empty(self) -> bool:
+        """Return True if nothing is at the root, or a folder without content."""
+        return not self.paths()
+
+    def names(self, prefix: str = "") -> set[str]:
+        """Return the names of files and folders in one folder; `prefix` is its path and the begin of the names.
+
+        >>> from shardex.sources.memory import MemorySource
+        >>> sorted(MemorySource({"a/b/c": b"", "a/bc": b"", "a/d": b""}).names("a/b"))
+        ['b', 'bc']
+        """
+        begin = prefix.rfind("/") + 1
+        return {path[begin:].partition("/")[0] for path in self.paths(prefix)}
 
     def copy_all(self, names: Mapping[str, str]) -> None:
         """Copy many files, as `copy` does; `names` has the new path of each."""
@@ -229,6 +252,10 @@ class Place(Source, Sink):
                 self.remove(path)
 
         self.for_each(remove, paths)
+
+    def remove_folder(self, path: str) -> None:
+        """Delete all files in a folder, and the folder; what cannot be deleted in a local one stays."""
+        self.remove_all(self.paths(f"{path}/"))
 
 
 def check_unchanged_file(name: str, known: Stat, found: Stat) -> None:
