@@ -14,13 +14,11 @@ so only removes the folder. Runs on one machine publish one at a time (`JobFolde
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -35,18 +33,18 @@ from shardex.errors import (
     PathError,
     ShardexError,
     WorkerError,
-    storage_errors,
 )
 from shardex.sources import (
-    LocalSource,
+    ENDED,
     Place,
+    SharedFolder,
     check_path,
     child_of,
     is_url,
-    make_folder,
     parent_of,
     place_of,
     redact_url,
+    shared_folder,
 )
 from shardex.workers import unknown_objects
 
@@ -54,12 +52,11 @@ _RECORD = re.compile(r"done/(\d+)\.json")
 _COMMIT = "commit.json"
 _LINKED = "linked.json"
 _BASE = "base.json"
-_OPENED = 10
-"""How often a folder is created that other runs remove before it is open."""
 _LONGEST_NAME = 200
 """Bytes of the name of the target in the name of the folder; a longer one is cut, as names have at most 255 bytes."""
 
 Record = TypeVar("Record")
+Held = TypeVar("Held")
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -127,14 +124,18 @@ class JobFolder:
         return {name: value for name, value in vars(self).items() if isinstance(value, str)}  # no open places
 
     @cached_property
+    def _shared(self) -> SharedFolder:
+        return shared_folder(self._parent, self.name)
+
+    @property
     def place(self) -> Place:
         """The folder as a place."""
-        return place_of(self.url)
+        return self._shared.place
 
-    @cached_property
+    @property
     def _around(self) -> Place:
         """The place that holds the folder and the target: files are copied inside of it."""
-        return place_of(self._parent)
+        return self._shared.around
 
     def path(self, inner: str) -> str:
         """Return the path or URL of something in the folder."""
@@ -143,50 +144,33 @@ class JobFolder:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Keep the folder open while a run lasts, so that others see it. Leftovers of killed runs are removed."""
-        if self.place.is_remote:
+        with self._entered(self._shared.opened(self._sweep)):
             yield
-            return
-        self._descriptor = descriptor = self._open()
-        try:
-            if self._is_unused():
-                self._sweep()
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
-            yield
-        finally:
-            os.close(descriptor)
 
-    def _open(self) -> int:
-        """Open the folder, and create it if it is not there; another run of the job may remove it in between."""
-        with storage_errors(self.url, "create"):
-            for _ in range(_OPENED):
-                make_folder(self.url)
-                with suppress(FileNotFoundError):
-                    return os.open(self.url, os.O_RDONLY | os.O_CLOEXEC)
-        raise self.published_meanwhile()
+    @contextmanager
+    def _entered(self, block: AbstractContextManager[Held]) -> Iterator[Held]:
+        """Enter a block that needs the folder; another run of the job may have removed it."""
+        with ExitStack() as stack:
+            try:
+                held = stack.enter_context(block)
+            except FileNotFoundError:
+                raise self.published_meanwhile() from None
+            yield held
 
     def _sweep(self) -> None:
         """Remove parts without a record, and records without a part."""
-        names = os.listdir(parts) if os.path.isdir(parts := os.path.join(self.url, "parts")) else []
-        records = {path: self.kept(path) for path in self._paths("done/") if path.endswith(".json")}
+        names = self.place.names("parts/")
+        records = {path: self.kept(path) for path in self.place.paths("done/") if path.endswith(".json")}
         kept = {path: os.path.basename(record.folder) for path, record in records.items() if record is not None}
         self.forget([path for path in kept if kept[path] not in names])
-        for name in set(names).difference(kept.values()):
-            shutil.rmtree(os.path.join(parts, name), ignore_errors=True)
-
-    def _is_unused(self) -> bool:
-        """Return True if no other run on this machine has opened the folder."""
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+        for name in names.difference(kept.values()):
+            self.place.remove_folder(f"parts/{name}")
 
     # -- parts ------------------------------------------------------------------------------------------------
 
     def new_part(self, number: int) -> str:
         """Return a path in the folder, never used before, for the files of a part."""
-        if self._host != os.uname().nodename and not self.place.is_remote and not os.path.isdir(self.url):
+        if self._host != os.uname().nodename and self._shared.is_elsewhere():
             problem = f"{self.url}: expected to find the folder of the job on {os.uname().nodename}, it is not there"
             raise WorkerError(f"{problem}: write to a bucket or to a folder that all machines share")
         return f"parts/{number:06d}-{secrets.token_hex(4)}"
@@ -207,21 +191,18 @@ class JobFolder:
 
     def discard(self, folder: str) -> None:
         """Remove the files of a part that is not finished."""
-        if self.place.is_remote:
-            self.place.remove_all(self.place.paths(f"{folder}/"))
-        else:
-            shutil.rmtree(os.path.join(self.url, folder), ignore_errors=True)
+        self.place.remove_folder(folder)
 
     def finished(self) -> dict[int, FinishedPart]:
         """Return the finished parts by their numbers."""
-        records = [(int(found[1]), path) for path in self._paths("done/") if (found := _RECORD.fullmatch(path))]
+        records = [(int(found[1]), path) for path in self.place.paths("done/") if (found := _RECORD.fullmatch(path))]
         parts = self.place.for_each(lambda record: self.kept(record[1]), records)
         return {number: part for (number, _), part in zip(records, parts, strict=True) if part is not None}
 
     def count(self) -> int | None:
         """Return how many parts are finished, also those whose results were not taken; None if storage fails."""
         with suppress(ShardexError):
-            return sum(_RECORD.fullmatch(path) is not None for path in self._paths("done/"))
+            return sum(_RECORD.fullmatch(path) is not None for path in self.place.paths("done/"))
         return None
 
     def forget(self, records: Iterable[str]) -> None:
@@ -246,37 +227,19 @@ class JobFolder:
             where = redact_url(self.path(path))
             raise FormatError(f"{where}: expected the record of a finished part, got {error}; remove it") from None
 
-    def _paths(self, prefix: str = "") -> list[str]:
-        if self.place.is_remote or os.path.isdir(self.url):
-            return self.place.paths(prefix)
-        return []
-
     # -- the end ----------------------------------------------------------------------------------------------
 
     @contextmanager
     def locked(self, parts: Mapping[int, FinishedPart]) -> Iterator[None]:
         """Let one run at a time publish these parts; raise an error if another one has done so."""
-        if self.place.is_remote:
-            self._check_parts(parts)
-            yield
-            return
-        try:
-            file = open(os.path.join(self.url, "commit.lock"), "ab")  # noqa: SIM115
-        except FileNotFoundError:
-            raise self.published_meanwhile() from None
-        with file:
-            with suppress(OSError):  # a file system without locks: publications are still made once, see `Commit`
-                fcntl.flock(file, fcntl.LOCK_EX)
-                self.alone = True
+        with self._entered(self._shared.locked("commit.lock")) as alone:
+            self.alone = alone
             try:
-                self._check_parts(parts)
+                if not self._has(parts):
+                    raise self.published_meanwhile()
                 yield
             finally:
                 self.alone = False
-
-    def _check_parts(self, parts: Mapping[int, FinishedPart]) -> None:
-        if not self._has(parts):
-            raise self.published_meanwhile()
 
     def published_meanwhile(self) -> AlreadyExistsError:
         """Return the error of a run that is too late: another one has published the parts."""
@@ -294,12 +257,9 @@ class JobFolder:
 
     def _has(self, parts: Mapping[int, FinishedPart]) -> bool:
         """Return True if the folder has these parts and their records; another run may have made others since."""
-        if not set(map(record_path, parts)) <= set(self._paths("done/")):
+        if not set(map(record_path, parts)) <= set(self.place.paths("done/")):
             return False
-        if self.place.is_remote:
-            return True
-        names = os.listdir(folder) if os.path.isdir(folder := os.path.join(self.url, "parts")) else []
-        return {os.path.basename(part.folder) for part in parts.values()} <= set(names)
+        return {os.path.basename(part.folder) for part in parts.values()} <= self.place.names("parts/")
 
     @property
     def commit(self) -> Commit | None:
@@ -325,28 +285,21 @@ class JobFolder:
 
     def copy_out(self, names: Mapping[str, str], to: str | None = None) -> None:
         """Copy files inside the storage (link them, in a local folder): to the target, or to a local folder `to`."""
-        if to is not None:
-            inside = os.path.relpath(to, self._parent)
-            return LocalSource(self._parent).copy_all({f"{self.name}/{a}": f"{inside}/{b}" for a, b in names.items()})
-        self._around.copy_all({f"{self.name}/{a}": f"{self._target_name}/{b}" for a, b in names.items()})
+        inside = self._target_name if to is None else os.path.relpath(to, self._parent)
+        self._around.copy_all({f"{self.name}/{a}": f"{inside}/{b}" for a, b in names.items()})
 
     @property
     def is_over(self) -> bool:
         """True if the parts were published, and a run was killed while it removed the folder."""
-        if not self.place.is_remote:
-            return os.path.isdir(f"{self.url}{_REMOVED}")
-        return (commit := self.commit) is not None and commit.published
+        return self._shared.is_ended or ((commit := self.commit) is not None and commit.published)
 
     def remove(self) -> None:
         """Remove the folder after the parts were published. One step ends the job, the rest is cleaning up."""
-        if self.place.is_remote:
-            if (commit := self.commit) is not None and not commit.published:
-                self.note(msgspec.structs.replace(commit, published=True))
-            return self._discard_remote(self.name)
-        with suppress(OSError):  # it does not exist, or another run has removed it
-            os.rename(self.url, f"{self.url}{_REMOVED}")
-        self.discard_all()  # what a worker of another run may have written to it since
-        _discard_local(f"{self.url}{_REMOVED}")
+        self._shared.end(self._note_end, self._discard)
+
+    def _note_end(self) -> None:
+        if (commit := self.commit) is not None and not commit.published:
+            self.note(msgspec.structs.replace(commit, published=True))
 
     def explain(self, error: BaseException, parts: int, inputs: object = None) -> None:
         """Say in a note of an error what is kept for the next run; without a finished part nothing is kept.
@@ -371,7 +324,7 @@ class JobFolder:
 
     def remove_unused(self) -> None:
         """Remove the folder of a run that has finished no part, unless another run has opened it."""
-        if not self.place.is_remote and self._is_unused():
+        if self._shared.is_unused():
             self.discard_all()
 
     def discard_all(self) -> None:
@@ -385,13 +338,12 @@ class JobFolder:
 
     def exists(self) -> bool:
         """Return True if a run of the job has created the folder, and none has removed it."""
-        return bool(self._paths("fields.json")) if self.place.is_remote else os.path.isdir(self.url)
+        return self._shared.exists("fields.json")
 
     def _names(self) -> set[str]:
         """Return the names of the folders of all jobs with the same target, also of those that are being removed."""
-        pattern = re.compile(rf"({re.escape(self._stem)}[0-9a-f]+\.job({re.escape(_REMOVED)})?)(/.*)?")
-        around = self._around.paths(self._stem) if self.place.is_remote else os.listdir(self._parent)
-        return {found[1] for path in around if (found := pattern.fullmatch(path))}
+        pattern = re.compile(rf"{re.escape(self._stem)}[0-9a-f]+\.job({re.escape(ENDED)})?")
+        return set(filter(pattern.fullmatch, self._around.names(self._stem)))
 
     @property
     def base(self) -> int | None:
@@ -403,18 +355,8 @@ class JobFolder:
         self.place.put(_BASE, msgspec.json.encode(version))
 
     def _discard(self, name: str) -> None:
-        self._discard_remote(name) if self.place.is_remote else _discard_local(os.path.join(self._parent, name))
-
-    def _discard_remote(self, name: str) -> None:
         """Remove the records first, so that none of them names files that are gone; what was noted comes last."""
-        paths = set(self._around.paths(f"{name}/"))
-        records = {path for path in paths if path.startswith(f"{name}/done/")}
-        noted = paths & {f"{name}/{_COMMIT}"}
-        for some in (records, paths - records - noted, noted):
-            self._around.remove_all(some)
-
-
-_REMOVED = ".removed"
+        self._around.remove_folder(name, first=("done", "parts"), last=_COMMIT)
 
 
 def job_names(target: str) -> frozenset[str]:
@@ -422,7 +364,7 @@ def job_names(target: str) -> frozenset[str]:
     names: set[str] = set()
     with suppress(PathError, OSError):  # beside the target no folder can be, or none can be listed
         names = JobFolder(target, "0")._names()
-    return frozenset(name.removesuffix(_REMOVED) for name in names)
+    return frozenset(name.removesuffix(ENDED) for name in names)
 
 
 def discard_outdated(target: str, version: int) -> list[str]:
@@ -466,9 +408,3 @@ def _stem(target: str) -> str:
         digest = xxhash.xxh3_64_hexdigest(encoded)
         target = f"{encoded[: _LONGEST_NAME - 17].decode(errors='ignore')}-{digest}"
     return f".{target}."
-
-
-def _discard_local(folder: str) -> None:
-    """Remove a folder: first the records, so that none of them names a part that is gone; last what was noted."""
-    for inner in ("done", "parts", ""):
-        shutil.rmtree(os.path.join(folder, inner), ignore_errors=True)

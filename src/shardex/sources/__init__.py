@@ -27,6 +27,7 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 - `deflate_bits`: starts zlib inside a byte
 - `plain_copies`: decompressed copies in the cache folder
 - `file_lock`: a lock between processes
+- `shared_folder`: a temporary folder that several runs use at the same time
 - `download`: copies remote files to the disk
 - `zip_members`: files in zip archives
 - `byte_ranges`: merges ranges, divides them into pages, decides when to download a whole file
@@ -61,11 +62,13 @@ from shardex.sources.local import (
 )
 from shardex.sources.page_cache import parse_size
 from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, check_path, check_text
+from shardex.sources.shared_folder import ENDED, SharedFolder, shared_folder
 from shardex.sources.url import absolute_path, child_of, is_url, open_source, parent_of, place_of
 from shardex.sources.zip_members import RangeFile, member_names
 
 __all__ = [
     "COMPRESSED",
+    "ENDED",
     "ByteRange",
     "CachedSource",
     "CheckedSource",
@@ -77,6 +80,7 @@ __all__ = [
     "Packed",
     "Place",
     "RangeFile",
+    "SharedFolder",
     "Sink",
     "Source",
     "Stat",
@@ -106,6 +110,7 @@ __all__ = [
     "plain_name",
     "read_keyring",
     "redact_url",
+    "shared_folder",
     "storage",
     "strip_credentials",
     "sync_file",

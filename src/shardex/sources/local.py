@@ -244,9 +244,10 @@ class LocalSource(Place):
         with storage_errors(self.root, "create"):
             make_folder(self.root)
 
-    def remove_folder(self, path: str) -> None:
-        """Delete a folder with everything below it; what cannot be deleted stays."""
-        shutil.rmtree(self.path(path), ignore_errors=True)
+    def remove_folder(self, path: str, *, first: Sequence[str] = (), last: str = "") -> None:
+        """Delete a folder, after those in `first`, which are in it; what cannot be deleted stays."""
+        for inner in (*first, ""):
+            shutil.rmtree(os.path.join(self.path(path), inner), ignore_errors=True)
 
     def remove(self, path: str) -> None:
         """Delete a file."""

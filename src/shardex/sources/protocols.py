@@ -253,9 +253,15 @@ class Place(Source, Sink):
 
         self.for_each(remove, paths)
 
-    def remove_folder(self, path: str) -> None:
-        """Delete all files in a folder, and the folder; what cannot be deleted in a local one stays."""
-        self.remove_all(self.paths(f"{path}/"))
+    def remove_folder(self, path: str, *, first: Sequence[str] = (), last: str = "") -> None:
+        """Delete all files in a folder: those in the folders `first` before the others, the file `last` after them."""
+        left = set(self.paths(f"{path}/"))
+        for folder in first:
+            self.remove_all(some := {one for one in left if one.startswith(f"{path}/{folder}/")})
+            left -= some
+        end = left & {f"{path}/{last}"}
+        self.remove_all(left - end)
+        self.remove_all(end)
 
 
 def check_unchanged_file(name: str, known: Stat, found: Stat) -> None:
