@@ -235,7 +235,7 @@ def limit_epoch(folder: Path, workers: int) -> Callable[[], int]:
 def shardex_epoch(folder: Path, workers: int) -> Callable[[], int]:
     import shardex as sx
 
-    steps = [sx.RandomResizedCrop(CROP), sx.Flip()]
+    steps = [sx.media.RandomResizedCrop(CROP), sx.media.Flip()]
     loader = sx.Loader(
         sx.open(folder), BATCH, shuffle=True, workers=workers, decode={"image": steps}, to="torch", epochs=None
     )

@@ -249,14 +249,14 @@ def by_forms(ds: sx.Dataset, folder: Path) -> Found:
 
 
 def by_arrow(ds: sx.Dataset, folder: Path) -> Found:
-    back = sx.from_arrow(ds.to_arrow())
-    view = sx.from_arrow(ds[::-1].to_arrow())
-    stream = sx.from_arrow(pa.table(ds))
+    back = sx.open(ds.to_arrow())
+    view = sx.open(ds[::-1].to_arrow())
+    stream = sx.open(pa.table(ds))
     return [*_in_order(back), *_in_order(view, reversed(range(len(ds)))), *_in_order(stream)]
 
 
 def by_huggingface(ds: sx.Dataset, folder: Path) -> Found:
-    return _in_order(sx.from_huggingface(ds.to_huggingface()))
+    return _in_order(sx.open(ds.to_huggingface()))
 
 
 def by_pandas(ds: sx.Dataset, folder: Path) -> Found:

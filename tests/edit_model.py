@@ -100,7 +100,7 @@ class Editor:
 
     @property
     def is_transaction(self) -> bool:
-        return isinstance(self.tx, sx.Edit)
+        return isinstance(self.tx, sx.store.Edit)
 
     @property
     def heartbeat(self) -> Any:
@@ -165,7 +165,7 @@ class ConcurrentEdits(RuleBasedStateMachine):
             del urls._memory[self.url]
 
     def check_all(self) -> None:
-        assert {one.number for one in sx.history(self.url)} == set(self.versions)
+        assert {one.number for one in sx.store.history(self.url)} == set(self.versions)
         for number, state in self.versions.items():
             ds = sx.open(self.url, version=number)
             assert [dict(one) for one in ds] == state.samples()
@@ -294,7 +294,7 @@ class ConcurrentEdits(RuleBasedStateMachine):
 
     def published(self, done: bool, new: Callable[[], State]) -> None:
         """Add a version to the model if it must exist; after a crash, if it does."""
-        found = max(one.number for one in sx.history(self.url))
+        found = max(one.number for one in sx.store.history(self.url))
         assert found == self.latest + 1 if done else found in (self.latest, self.latest + 1)
         if found > self.latest:
             self.versions[found] = new()
@@ -312,7 +312,7 @@ class ConcurrentEdits(RuleBasedStateMachine):
     @rule(data=st.data(), left=CRASH)
     def restore(self, data: st.DataObject, left: int | None) -> None:
         version = data.draw(st.sampled_from(sorted(self.versions)), "version")
-        done = self.unless_crashed(left, lambda: sx.restore(self.url, version))
+        done = self.unless_crashed(left, lambda: sx.store.restore(self.url, version))
         self.published(done, lambda: self.versions[version])
 
     @rule(left=CRASH)
@@ -327,7 +327,7 @@ class ConcurrentEdits(RuleBasedStateMachine):
         if hours:
             self.hours_pass()
         done = self.unless_crashed(left, lambda: sx.clean(self.url, keep))
-        found = {one.number for one in sx.history(self.url)}
+        found = {one.number for one in sx.store.history(self.url)}
         kept = set(sorted(self.versions)[-keep:])
         assert found == kept if done else kept <= found <= set(self.versions)
         self.versions = {number: state for number, state in self.versions.items() if number in found}

@@ -11,6 +11,9 @@ know:
 `packable`  turns a class of yours into a sample type; a `lens` converts between two of them, both ways
 `Columns`   what a read of many rows returns: one stacked array, `Ragged` array, `Masked` column or list for each field
 `Rows`      the protocol under all of this: ``len`` and ``read(rows, fields)``
+
+Four modules have the names that fewer programs need: `media` (steps such as `Resize`, and images, audio and video
+without a dataset), `store` (the versions of native datasets, and what reports consist of), `ray` and `testing`.
 """
 
 import importlib as _importlib
@@ -21,14 +24,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Array",
-    "Array2D",
-    "Array3D",
-    "Array4D",
     "Audio",
     "Batch",
     "Bytes",
     "Cast",
-    "CenterCrop",
     "ClassLabel",
     "Columns",
     "Dataset",
@@ -37,26 +36,17 @@ __all__ = [
     "Decimal",
     "DictSample",
     "Duration",
-    "Edit",
     "Features",
-    "Flip",
     "Image",
     "Json",
     "Lens",
     "Loader",
-    "Lost",
     "Map",
     "Masked",
     "Null",
     "Optional",
     "PackableSample",
-    "Pad",
-    "Problem",
     "Ragged",
-    "RandomCrop",
-    "RandomResizedCrop",
-    "Recovered",
-    "Resize",
     "Rows",
     "Sequence",
     "ShardexError",
@@ -65,25 +55,17 @@ __all__ = [
     "Time",
     "Timestamp",
     "Value",
-    "Version",
     "Video",
     "Writer",
     "adopt",
-    "audio_info",
     "cache",
     "clean",
     "compact",
     "concat",
     "create",
-    "decode_audio",
-    "decode_frames",
     "edit",
-    "from_arrow",
-    "from_huggingface",
-    "history",
     "index",
     "join",
-    "leftovers",
     "lens",
     "load_dataset",
     "mix",
@@ -91,14 +73,13 @@ __all__ = [
     "packable",
     "prefetch",
     "recover",
-    "restore",
     "storage",
     "temperature",
     "tokenize",
     "verify",
-    "video_info",
     "write",
 ]
+_MODULES = ["media", "ray", "store", "testing"]
 
 
 _PROBLEMS = {
@@ -112,15 +93,16 @@ for _problem, _found in _PROBLEMS.items():
 
 
 if _typing.TYPE_CHECKING:
+    from shardex import media as media
     from shardex import ray as ray
+    from shardex import store as store
+    from shardex import testing as testing
     from shardex.dataset import (
         Dataset,
         DatasetDict,
         Writer,
         concat,
         create,
-        from_arrow,
-        from_huggingface,
         index,
         join,
         load_dataset,
@@ -132,9 +114,6 @@ if _typing.TYPE_CHECKING:
     from shardex.errors import ShardexError
     from shardex.features import (
         Array,
-        Array2D,
-        Array3D,
-        Array4D,
         Audio,
         Bytes,
         ClassLabel,
@@ -157,59 +136,28 @@ if _typing.TYPE_CHECKING:
     )
     from shardex.kernel import Columns, Masked, Ragged
     from shardex.loader import Cast, Loader, prefetch
-    from shardex.media import (
-        CenterCrop,
-        Flip,
-        Pad,
-        RandomCrop,
-        RandomResizedCrop,
-        Resize,
-        audio_info,
-        decode_audio,
-        decode_frames,
-        video_info,
-    )
     from shardex.rows import Rows
     from shardex.samples import Batch, DictSample, Lens, PackableSample, lens, packable
     from shardex.sources import storage
-    from shardex.store import (
-        Edit,
-        Lost,
-        Problem,
-        Recovered,
-        Version,
-        adopt,
-        cache,
-        clean,
-        compact,
-        edit,
-        history,
-        leftovers,
-        recover,
-        restore,
-        verify,
-    )
+    from shardex.store import adopt, cache, clean, compact, edit, recover, verify
     from shardex.text import tokenize
 else:
     _LATER = {
-        "dataset": "Dataset DatasetDict Writer concat create from_arrow from_huggingface index join load_dataset "
-        "mix open temperature write",
+        "dataset": "Dataset DatasetDict Writer concat create index join load_dataset mix open temperature write",
         "errors": "ShardexError",
         "kernel": "Columns Masked Ragged",
         "loader": "Cast Loader prefetch",
-        "media": "CenterCrop Flip Pad RandomCrop RandomResizedCrop Resize audio_info decode_audio decode_frames "
-        "video_info",
         "rows": "Rows",
         "samples": "Batch DictSample Lens PackableSample lens packable",
-        "features": "Array Array2D Array3D Array4D Audio Bytes ClassLabel Date Decimal Duration Features Image Json "
-        "Map Null Optional Sequence Struct Text Time Timestamp Value Video",
+        "features": "Array Audio Bytes ClassLabel Date Decimal Duration Features Image Json Map Null Optional Sequence "
+        "Struct Text Time Timestamp Value Video",
         "sources": "storage",
-        "store": "Edit Lost Problem Recovered Version adopt cache clean compact edit history leftovers recover "
-        "restore verify",
+        "store": "adopt cache clean compact edit recover verify",
         "text": "tokenize",
     }
     _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
-    _ROOMS = {*_LATER, "arrow", "display", "files", "formats", "jobs", "native", "order", "progress", "ray", "workers"}
+    _INNER = {"arrow", "display", "files", "formats", "jobs", "native", "order", "progress", "workers"}
+    _ROOMS = {*_LATER, *_MODULES, *_INNER}
 
     def __getattr__(name: str) -> _typing.Any:
         """Import the module of a public name, or a room, when it is first used: no program needs all of them."""
@@ -225,5 +173,5 @@ else:
 
 
 def __dir__() -> list[str]:
-    """List the public names only, not the packages they come from."""
-    return [*__all__, "__doc__", "__version__"]
+    """List the public names and modules only, not the packages that the names come from."""
+    return [*__all__, *_MODULES, "__doc__", "__version__"]

@@ -141,7 +141,17 @@ STORAGE: Mapping[str, str] = {
     "verify": "allow_invalid_certificates=",
 }
 """Settings of `storage`."""
+_MOVED = {
+    "media": "CenterCrop Flip Pad RandomCrop RandomResizedCrop Resize audio_info decode_audio decode_frames video_info",
+    "store": "Edit Lost Problem Recovered Version history leftovers restore",
+}
+"""Names of modules of `shardex` that are often looked for in `shardex` itself."""
 MODULE: Mapping[str, str] = {
+    **{name: f"sx.{module}.{name}" for module, names in _MOVED.items() for name in names.split()},
+    "Array2D": "Array(dtype, shape)",
+    "Array3D": "Array(dtype, shape)",
+    "Array4D": "Array(dtype, shape)",
+    "Array5D": "Array(dtype, shape)",
     "DataLoader": "Loader",
     "IterableDataset": "open",
     "MDSWriter": "create",
@@ -152,6 +162,8 @@ MODULE: Mapping[str, str] = {
     "WebDataset": "open",
     "WebLoader": "Loader",
     "concatenate_datasets": "concat",
+    "from_arrow": "open(table), or open(table, schema=...)",
+    "from_huggingface": "open(dataset), or load_dataset(splits) for a datasets.DatasetDict",
     "interleave_datasets": "mix",
     "load_from_disk": "open",
     "optimize": "write(path, inputs, transform=function, workers=n)",

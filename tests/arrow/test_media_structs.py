@@ -132,7 +132,7 @@ def test_other_files_are_not_read(
 
 def test_tables_in_memory_have_no_folder() -> None:
     table = pa.table({"image": pa.array(held(b"a", "x"), STRUCT)})
-    ds = sx.from_arrow(table, {"image": IMAGE})
+    ds = sx.open(table, schema={"image": IMAGE})
     assert ds[0]["image"] == b"a"
     with pytest.raises(FormatError, match=r"expected the bytes of a file, got only its path 'x' .*sample 1"):
         ds[1]
@@ -144,8 +144,8 @@ def test_tables_in_memory_have_no_folder() -> None:
 )
 def test_other_types_are_no_media(kind: pa.DataType) -> None:
     with pytest.raises(SchemaError, match=r"expected a feature that .* can be read as, got image"):
-        sx.from_arrow(pa.table({"image": pa.nulls(1, kind)}), {"image": IMAGE})
-    assert sx.from_arrow(pa.table({"x": [b"a"]})).features == Features({"x": Bytes()})
+        sx.open(pa.table({"image": pa.nulls(1, kind)}), schema={"image": IMAGE})
+    assert sx.open(pa.table({"x": [b"a"]})).features == Features({"x": Bytes()})
 
 
 def test_null_paths_in_parquet_do_not_make_images_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

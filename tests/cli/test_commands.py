@@ -454,7 +454,7 @@ def test_restore(store: Path) -> None:
 def test_clean_asks_for_confirmation(store: Path) -> None:
     done = CliRunner().invoke(cli.app, ["clean", str(store), "--grace", "0"], input="n\n")
     assert done.exit_code == 1 and "Remove versions 1 to 2 and the files that no other version uses?" in done.stderr
-    assert len(sx.history(store)) == 3
+    assert len(sx.store.history(store)) == 3
     done = CliRunner().invoke(cli.app, ["clean", str(store), "--keep", "2", "--grace", "0"], input="y\n")
     assert done.stdout.endswith("_shardex/00000001.json\nremoved 1 file\n")
 

@@ -109,7 +109,7 @@ def test_tensors_have_their_channels_first(ds: Dataset) -> None:
     [
         ({"audio": sx.Video()}, "expected options of audio, got Video"),
         ({"audio": "pil"}, "'pil' for a field of images only"),
-        ({"video": [sx.Resize(4)]}, "steps for a field of images only"),
+        ({"video": [sx.media.Resize(4)]}, "steps for a field of images only"),
         ({"audio": 16000}, r"sx.Audio\(rate=16000\)"),
         ({"video": sx.Video(2, sampling="random")}, "without chance.*Loader"),
     ],

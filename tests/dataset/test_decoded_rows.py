@@ -107,7 +107,7 @@ def test_missing_images_stay_missing(tmp_path: Path) -> None:
 
 def test_columns_of_missing_images_have_one_form(tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "d", [{"image": None}, {"image": JPEGS[1]}], {"image": sx.Optional(sx.Image())})
-    steps = ds.decode(image=[sx.Resize((4, 4))])
+    steps = ds.decode(image=[sx.media.Resize((4, 4))])
     mapped = ds.map(lambda sample: {"image": sample.image}, schema={"image": sx.Optional(sx.Image())})
     for view, shape in ((steps, (1, 4, 4, 3)), (ds, (1, 0, 0, 3)), (mapped, (1, 0, 0, 3))):
         column = view.read([0])["image"]
@@ -171,9 +171,9 @@ def test_grey_images_have_one_channel(tmp_path: Path) -> None:
 
 
 def test_size_of_the_feature_and_steps(tmp_path: Path, ds: Dataset) -> None:
-    assert ds.decode(image=[sx.Resize((4, 4))]).read([0, 1])["image"].shape == (2, 4, 4, 3)
-    assert ds.decode(image=sx.CenterCrop(6))[0].image.shape == (6, 6, 3)
-    assert ds.decode("torch", image=[sx.Resize((4, 4))])[0].image.shape == (3, 4, 4)
+    assert ds.decode(image=[sx.media.Resize((4, 4))]).read([0, 1])["image"].shape == (2, 4, 4, 3)
+    assert ds.decode(image=sx.media.CenterCrop(6))[0].image.shape == (6, 6, 3)
+    assert ds.decode("torch", image=[sx.media.Resize((4, 4))])[0].image.shape == (3, 4, 4)
     small = sx.write(tmp_path / "d", ds, {"image": sx.Image(size=(6, 5)), "label": int})
     assert small[0].image.shape == (6, 5, 3) and stored_images(small) == JPEGS
 
@@ -186,7 +186,7 @@ def test_wrong_arguments(ds: Dataset) -> None:
     with pytest.raises(ArgumentError, match="steps such as"):
         ds.decode(image=[3])
     with pytest.raises(ArgumentError, match="give it to the loader"):
-        ds.decode(image=[sx.Flip()])
+        ds.decode(image=[sx.media.Flip()])
     with pytest.raises(ArgumentError, match="call decode before map"):
         ds.map(lambda sample: sample).decode(False)
     with pytest.raises(ArgumentError, match="a dataset with fields of media"):
@@ -195,13 +195,13 @@ def test_wrong_arguments(ds: Dataset) -> None:
 
 def test_fingerprint(path: Path, ds: Dataset) -> None:
     assert ds.fingerprint == ds.stored.fingerprint == sx.open(path).fingerprint
-    small = ds.decode(image=[sx.Resize((4, 4))])
+    small = ds.decode(image=[sx.media.Resize((4, 4))])
     assert small.fingerprint != ds.fingerprint and small.fingerprint != ds.decode(False).fingerprint
-    assert small.fingerprint == sx.open(path).decode(image=[sx.Resize((4, 4))]).fingerprint
+    assert small.fingerprint == sx.open(path).decode(image=[sx.media.Resize((4, 4))]).fingerprint
 
 
 def test_pickle(ds: Dataset) -> None:
-    for view in (ds, ds.decode(image=[sx.Resize((4, 4))]), ds.rename(image="x").map(lambda_of_label)):
+    for view in (ds, ds.decode(image=[sx.media.Resize((4, 4))]), ds.rename(image="x").map(lambda_of_label)):
         again = pickle.loads(pickle.dumps(view))
         np.testing.assert_array_equal(again[0][again.fields[0]], view[0][view.fields[0]])
         assert again.fingerprint == view.fingerprint
@@ -290,7 +290,7 @@ def test_map_that_changes_images(ds: Dataset) -> None:
     assert inferred.features["image"] == sx.Array("uint8", (4, 12, 3))
 
 
-@pytest.mark.parametrize("decoding", [[sx.Resize((4, 4))], sx.Image("L"), sx.Image(size=(4, 4))])
+@pytest.mark.parametrize("decoding", [[sx.media.Resize((4, 4))], sx.Image("L"), sx.Image(size=(4, 4))])
 @pytest.mark.parametrize("batched", [False, True])
 def test_results_with_steps_or_other_options_are_stored_as_they_are(
     ds: Dataset, tmp_path: Path, decoding: Any, batched: Any
@@ -309,7 +309,7 @@ def test_results_with_steps_or_other_options_are_stored_as_they_are(
 
 
 def test_results_of_parts_with_other_steps_are_stored_as_they_are(ds: Dataset, tmp_path: Path) -> None:
-    both = sx.concat([ds, ds.decode(image=[sx.Resize((4, 4))])]).rename(image="picture")
+    both = sx.concat([ds, ds.decode(image=[sx.media.Resize((4, 4))])]).rename(image="picture")
     view = both.map(lambda one: {"picture": one.picture}, schema={"picture": sx.Image()})
     for k, sample in enumerate(sx.write(tmp_path / "a", view)):
         np.testing.assert_array_equal(sample.picture, both[k].picture)
@@ -319,7 +319,7 @@ def test_results_of_parts_with_other_steps_are_stored_as_they_are(ds: Dataset, t
 def test_results_with_the_options_of_the_decoding_keep_the_bytes(ds: Dataset, tmp_path: Path) -> None:
     grey = ds.decode(image=sx.Image("L"))
     assert stored_images(grey.map(relabelled, schema={"image": sx.Image("L", format="webp"), "label": int})) == JPEGS
-    steps = ds.decode(image=[sx.Resize((4, 4))])
+    steps = ds.decode(image=[sx.media.Resize((4, 4))])
     assert stored_images(sx.write(tmp_path / "a", steps, SCHEMA, filter=lambda sample: True)) == JPEGS
 
 
@@ -464,12 +464,12 @@ def test_putting_views_back_keeps_the_bytes(ds: Dataset, tmp_path: Path) -> None
 def test_other_tools_get_the_bytes(ds: Dataset) -> None:
     assert ds.to_arrow()["image"].to_pylist() == JPEGS
     assert ds.to_pandas()["image"].tolist() == JPEGS
-    assert sx.from_arrow(ds.to_arrow()).features == ds.features
-    np.testing.assert_array_equal(sx.from_arrow(ds.to_arrow())[3].image, PIXELS[3])
+    assert sx.open(ds.to_arrow()).features == ds.features
+    np.testing.assert_array_equal(sx.open(ds.to_arrow())[3].image, PIXELS[3])
     hf = ds.to_huggingface()
-    assert stored_images(sx.from_huggingface(hf)) == JPEGS
-    assert sx.from_huggingface(hf).features["image"] == sx.Image()
-    np.testing.assert_array_equal(sx.from_huggingface(hf)[3].image, PIXELS[3])
+    assert stored_images(sx.open(hf)) == JPEGS
+    assert sx.open(hf).features["image"] == sx.Image()
+    np.testing.assert_array_equal(sx.open(hf)[3].image, PIXELS[3])
     np.testing.assert_array_equal(np.asarray(hf[3]["image"]), PIXELS[3])
 
 

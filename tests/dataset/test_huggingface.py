@@ -124,7 +124,7 @@ def assert_same(ours: sx.Dataset, hub: Any) -> None:
 
 
 def test_features_and_values() -> None:
-    ds = sx.from_huggingface(theirs())
+    ds = sx.open(theirs())
     assert dict(ds.select(*OURS).features) == OURS
     assert_same(ds, theirs())
     assert ds.read([1, 5])["m"].shape == (2, 2, 3) and ds.read([1, 5])["m"].dtype == np.float32
@@ -144,14 +144,14 @@ def test_hugging_face_views_become_views(on_disk: Any) -> None:
         on_disk.with_format("numpy").with_format(None),
         on_disk.remove_columns(["m", "s"]),
     ):
-        assert_same(sx.from_huggingface(hub), hub)
+        assert_same(sx.open(hub), hub)
 
 
 def test_nothing_is_copied(on_disk: Any) -> None:
     assert isinstance(
         on_disk.data.blocks[0][0] if hasattr(on_disk.data, "blocks") else on_disk.data, datasets.table.MemoryMappedTable
     )
-    ds = sx.from_huggingface(on_disk.shuffle(seed=3))
+    ds = sx.open(on_disk.shuffle(seed=3))
     held = on_disk.data.table
     for name in ("l", "m", "cube"):
         values = held.column(name).chunk(0)
@@ -165,7 +165,7 @@ def test_nothing_is_copied(on_disk: Any) -> None:
 def test_mapped_hugging_face_dataset_pickles_as_file_names(tmp_path: Path) -> None:
     many = datasets.Dataset.from_dict({"x": np.arange(100_000)})
     many.save_to_disk(str(tmp_path / "hub"))
-    ds = sx.from_huggingface(datasets.load_from_disk(str(tmp_path / "hub")))
+    ds = sx.open(datasets.load_from_disk(str(tmp_path / "hub")))
     packed = pickle.dumps(ds)
     assert len(packed) < 20_000
     again = pickle.loads(packed)
@@ -173,7 +173,7 @@ def test_mapped_hugging_face_dataset_pickles_as_file_names(tmp_path: Path) -> No
 
 
 def test_loader_over_a_hugging_face_dataset(on_disk: Any) -> None:
-    ds = sx.from_huggingface(on_disk).select("m", "c")
+    ds = sx.open(on_disk).select("m", "c")
     batches = list(sx.Loader(ds, batch_size=5, shuffle=True, seed=0))
     assert [len(batch) for batch in batches] == [5, 5, 2] and batches[0].m.shape == (5, 2, 3)
 
@@ -214,11 +214,19 @@ def test_a_saved_selection_of_the_shards_is_refused(tmp_path: Path) -> None:
 
 def test_dataset_dict_round_trip() -> None:
     hub = datasets.DatasetDict({"train": theirs(4), "test": theirs(2)})
-    splits = sx.from_huggingface(hub)
+    splits = sx.load_dataset(hub)
     assert isinstance(splits, sx.DatasetDict) and splits.num_rows == {"train": 4, "test": 2}
     back = splits.to_huggingface()
     assert isinstance(back, datasets.DatasetDict) and list(back) == ["train", "test"]
     assert back["test"][1] == hub["test"][1]
+    assert list(sx.load_dataset(hub, split="train[:1]+test")) == [*splits["train"].take(1), *splits["test"]]
+    with pytest.raises(ArgumentError, match="expected one split, got all of train, test: pass one of them"):
+        sx.open(hub)
+    with pytest.raises(ArgumentError, match=r"a datasets\.DatasetDict and no data_files"):
+        sx.load_dataset(hub, data_files="x")
+    paths: Any = {"train": "a.jsonl"}
+    with pytest.raises(ArgumentError, match="got a dict; pass a dict of paths as data_files="):
+        sx.load_dataset(paths)
 
 
 def test_nulls_in_arrays_and_images(tmp_path: Path) -> None:
@@ -241,7 +249,7 @@ def test_nulls_in_arrays_and_images(tmp_path: Path) -> None:
         datasets.table.InMemoryTable(pa.table(arrays, names=list(features))),
         info=datasets.DatasetInfo(features=features),
     )
-    ds = sx.from_huggingface(hub)
+    ds = sx.open(hub)
     assert str(ds.features) == (
         "image image(mode=None, decode=False) or none, m int32[1, 2] or none, f int32[?, 2] or none"
     )
@@ -249,7 +257,7 @@ def test_nulls_in_arrays_and_images(tmp_path: Path) -> None:
     for name in ("m", "f"):
         assert [plain(s[name]) for s in ds] == [[[1, 2]], None, [[3, 4]]]
     assert ds.to_huggingface().features == features
-    assert [plain(s) for s in sx.from_huggingface(hub.select([2, 1]))][1]["m"] is None
+    assert [plain(s) for s in sx.open(hub.select([2, 1]))][1]["m"] is None
 
 
 PNG, JPEG = (encode_image(np.arange(36, dtype=np.uint8).reshape(3, 4, 3), form) for form in ("png", "jpeg"))
@@ -293,7 +301,7 @@ def assert_our_images(ds: sx.Dataset) -> None:
 
 def test_images_keep_their_features_and_bytes(tmp_path: Path) -> None:
     hub = their_images(tmp_path)
-    ds = sx.from_huggingface(hub)
+    ds = sx.open(hub)
     assert_our_images(ds)
     hub.to_parquet(tmp_path / "hub.parquet")  # which keeps paths
     assert_our_images(sx.open(tmp_path / "hub.parquet"))
@@ -320,7 +328,7 @@ def test_options_of_media_that_hugging_face_lacks_come_back(tmp_path: Path) -> N
     ds = sx.write(tmp_path / "d", [sample], schema=schema)
     hub = ds.to_huggingface()
     assert hub.features["image"].mode == "L" and hub.features["audio"].sampling_rate == 8000
-    assert sx.from_huggingface(hub).features == Features(schema)
+    assert sx.open(hub).features == Features(schema)
     hub.save_to_disk(tmp_path / "hub")
     assert sx.open(tmp_path / "hub").features == Features(schema)
     for identity in ("shardex", "shardex nonsense", "shardex {}", "shardex []", 'shardex {"size": 3}', "other"):
@@ -333,7 +341,7 @@ def test_options_of_media_that_hugging_face_lacks_come_back(tmp_path: Path) -> N
 def test_files_that_are_missing_or_remote_raise(path: str, message: str) -> None:
     images = [{"bytes": PNG, "path": None}, {"bytes": None, "path": path}]
     features = datasets.Features({"image": datasets.Image(decode=False)})
-    ds = sx.from_huggingface(datasets.Dataset.from_dict({"image": images}, features=features))
+    ds = sx.open(datasets.Dataset.from_dict({"image": images}, features=features))
     assert ds[0]["image"] == PNG
     with pytest.raises(FormatError, match=rf"{message}.*sample 1, field image"):
         ds[1]
@@ -346,23 +354,21 @@ def test_lists_of_the_wrong_shape_raise(bad: Any) -> None:
     kind = datasets.Array2D((2, 2), "int32")()
     lists = pa.array([[[1, 2], [3, 4]], bad], pa.list_(pa.list_(pa.int32())))
     held = pa.table({"m": pa.ExtensionArray.from_storage(kind, lists)})
-    ds = sx.from_huggingface(datasets.Dataset(datasets.table.InMemoryTable(held)))
+    ds = sx.open(datasets.Dataset(datasets.table.InMemoryTable(held)))
     with pytest.raises(FormatError, match=r"expected int32\[2, 2\], got lists of length .* instead of 2 - at field m"):
         ds[0]
 
 
-def test_from_huggingface_of_other_types_raises() -> None:
-    with pytest.raises(ArgumentError, match=r"expected a datasets\.Dataset or DatasetDict, got list"):
-        sx.from_huggingface([])
-    with pytest.raises(ArgumentError, match=r"got IterableDataset \(it has no random access"):
-        sx.from_huggingface(theirs().to_iterable_dataset())
+def test_streams_have_no_random_access() -> None:
+    with pytest.raises(ArgumentError, match="got IterableDataset, which has no random access: store it with write"):
+        sx.open(theirs().to_iterable_dataset())
 
 
 # -- ours -----------------------------------------------------------------------------------------------------------
 
 
 def test_hugging_face_round_trip_is_identical(on_disk: Any) -> None:
-    ds = sx.from_huggingface(on_disk)
+    ds = sx.open(on_disk)
     back = ds.to_huggingface()
     assert back.features == FEATURES and list(back) == list(on_disk)
     assert back.data.table.column("m").chunk(0).equals(on_disk.data.table.column("m").chunk(0))
@@ -438,7 +444,7 @@ def test_to_huggingface_of_a_native_dataset(tmp_path: Path) -> None:
 
 def test_native_dataset_round_trip_through_hugging_face(tmp_path: Path) -> None:
     ds = native(tmp_path / "d").select("x", "name", "raw", "c", "v", "m", "r", "p", "maybe", "tags", "j")
-    again = sx.from_huggingface(ds.to_huggingface())
+    again = sx.open(ds.to_huggingface())
     assert list(again) == list(ds)
     assert again.features == ds.features
 
@@ -459,12 +465,12 @@ def test_elements_are_not_copied(tmp_path: Path) -> None:
 def test_any_schema_converts_or_raises(data: tuple[Features, list[dict[str, Any]]]) -> None:
     features, samples = data
     assume(not any(contains(feature, sx.Map) for feature in features.values()))  # they become lists of structs
-    ds = sx.from_arrow(sx.Dataset(_Rows(features, samples)).to_arrow())
+    ds = sx.open(sx.Dataset(_Rows(features, samples)).to_arrow())
     try:
         hub = ds.to_huggingface()
     except SchemaError:
         return
-    again = sx.from_huggingface(hub)
+    again = sx.open(hub)
     assert [sx.DictSample(plain(dict(one))) for one in again] == [sx.DictSample(plain(dict(one))) for one in ds]
 
 
@@ -519,14 +525,12 @@ def test_split_slices_equal_those_of_hugging_face(text: str, length: int) -> Non
 def test_without_the_package_the_error_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['datasets'] = None\nimport shardex as sx\n"
-        "for call in (lambda: sx.from_huggingface(None), lambda: sx.open([{'x': 1}]).to_huggingface()):\n"
-        "    try: call()\n    except sx.ShardexError as error: print(type(error).__name__, error)"
+        "try: sx.open([{'x': 1}]).to_huggingface()\n"
+        "except sx.ShardexError as error: print(type(error).__name__, error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     advice = "needs datasets, which is not installed: pip install 'shardex[huggingface]'"
-    assert done.stdout.splitlines() == [
-        f"{MissingExtraError.__name__} {name} {advice}" for name in ("from_huggingface", "to_huggingface")
-    ]
+    assert done.stdout == f"{MissingExtraError.__name__} to_huggingface {advice}\n"
 
 
 def test_equal_fingerprints_mean_equal_data(tmp_path: Path) -> None:
@@ -535,7 +539,7 @@ def test_equal_fingerprints_mean_equal_data(tmp_path: Path) -> None:
         str(tmp_path / "hf")
     )
     there = datasets.load_from_disk(str(tmp_path / "hf"))
-    ds = sx.from_huggingface(there)
+    ds = sx.open(there)
 
     def first(row: dict[str, int]) -> dict[str, int]:
         return {"out": next(iter(row.values()))}
@@ -543,8 +547,8 @@ def test_equal_fingerprints_mean_equal_data(tmp_path: Path) -> None:
     one, two = (ds.select(name).to_huggingface().map(first)["out"][:2] for name in ("a", "b"))
     assert (list(one), list(two)) == ([0, 1], [1000, 1001])
     changed = there.map(lambda row: {"a": -1 if row["a"] == 500 else row["a"]})
-    assert sx.from_huggingface(changed).fingerprint != ds.fingerprint
-    assert sx.from_huggingface(changed).to_huggingface().map(first)["out"][500] == -1
+    assert sx.open(changed).fingerprint != ds.fingerprint
+    assert sx.open(changed).to_huggingface().map(first)["out"][500] == -1
 
 
 def test_saved_files_and_streams_keep_classes_and_types(tmp_path: Path) -> None:
@@ -564,7 +568,7 @@ def test_saved_files_and_streams_keep_classes_and_types(tmp_path: Path) -> None:
     made = datasets.Dataset.from_list(samples, features=datasets.Features(features))
     made.save_to_disk(tmp_path / "saved")
     made.to_parquet(tmp_path / "a.parquet")
-    expected = sx.from_huggingface(made)
+    expected = sx.open(made)
     assert str(expected.features["tags"]) == "list of class of 2" and isinstance(expected.features["label"], ClassLabel)
     opened = [sx.open(tmp_path / "saved"), sx.open(tmp_path / "a.parquet")]
     written = [

@@ -176,14 +176,14 @@ def test_images_are_shown_in_every_form(photos: sx.Dataset, form: Any) -> None:
 
 
 def test_images_are_shown_after_their_steps(photos: sx.Dataset, tmp_path: Path) -> None:
-    page = photos.decode(image=[sx.Resize((10, 20))]).show(1)._repr_html_()
+    page = photos.decode(image=[sx.media.Resize((10, 20))]).show(1)._repr_html_()
     assert 'title="10 x 20"' in page and 'title="30 x 40"' in photos.show(1)._repr_html_()
     sized = sx.write(tmp_path / "sized", photos, {"image": sx.Image(size=(8, 9)), "label": LABELS}, progress=False)
     assert 'title="8 x 9"' in sized.show(1)._repr_html_()
 
 
 def test_batches_of_images(photos: sx.Dataset) -> None:
-    steps = {"image": [sx.RandomResizedCrop(16), sx.Flip()]}
+    steps = {"image": [sx.media.RandomResizedCrop(16), sx.media.Flip()]}
     for to in ("numpy", "torch"):
         batch = next(iter(sx.Loader(photos, 4, decode=steps, to=to)))
         page = batch.show()._repr_html_()
@@ -197,7 +197,7 @@ def test_broken_image_is_shown_with_its_error(tmp_path: Path) -> None:
     for k in range(4):
         data = encode_image(RED, "jpeg")
         (folder / f"{k}.jpg").write_bytes(data if k != 2 else data[:200])
-    for view in (sx.open(folder), sx.open(folder).decode(image=[sx.Resize((10, 20))])):
+    for view in (sx.open(folder), sx.open(folder).decode(image=[sx.media.Resize((10, 20))])):
         for page in (view.show()._repr_html_(), view[1:]._repr_html_()):
             assert page.count("<img") >= 2 and page.count('class="sx-failed"') == 1
         view.show(path=tmp_path / "a.png")

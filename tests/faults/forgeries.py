@@ -334,7 +334,7 @@ def _reads(folder: Path) -> Iterator[Callable[[], Any]]:
     yield lambda: ds.get("key 4")
     yield lambda: ds.fingerprint
     yield lambda: ds.shards([0])
-    yield lambda: sx.history(folder)
+    yield lambda: sx.store.history(folder)
 
 
 def run_case(number: int, models: Path, folder: Path) -> list[str]:

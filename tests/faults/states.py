@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 import shardex as sx
+from shardex.native import versions_in
 from shardex.native.manifest import files_of, read_manifest
 from shardex.native.version_numbers import is_version_name
 from shardex.sources import LocalSource
-from shardex.store import clean, history, versions_in
+from shardex.store import clean, history
 from tests.faults.jobs import EDITS, after, make
 
 State = dict[int, str]

@@ -94,21 +94,21 @@ def test_a_full_disk_can_be_cleaned(disk: Path) -> None:
     assert len(sx.open(disk / "d")) == 8
 
 
-def append_much(tx: sx.Edit) -> None:
+def append_much(tx: sx.store.Edit) -> None:
     tx.extend({**does.sample(k), "s": "x" * 70_000, "e": k} for k in range(100, 1000))
 
 
-def update_much(tx: sx.Edit) -> None:
+def update_much(tx: sx.store.Edit) -> None:
     for k in range(1000):
         tx.update(1, s=str(k) * 70_000)
 
 
-def add_much(tx: sx.Edit) -> None:
+def add_much(tx: sx.store.Edit) -> None:
     tx.add_field("f", str, ["x" * 1_000_000] * 6)
 
 
 @pytest.mark.parametrize("much", [append_much, update_much])
-def test_commit_after_a_failed_write_raises(much: Callable[[sx.Edit], None], disk: Path) -> None:
+def test_commit_after_a_failed_write_raises(much: Callable[[sx.store.Edit], None], disk: Path) -> None:
     """A transaction that failed to write some values never commits the others."""
     does.make(str(disk / "d"))
     old = state(disk / "d")

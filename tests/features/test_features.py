@@ -19,9 +19,6 @@ from numpy.typing import NDArray
 from shardex.errors import FieldError, FormatError, SchemaError
 from shardex.features import (
     Array,
-    Array2D,
-    Array3D,
-    Array4D,
     Bytes,
     ClassLabel,
     Feature,
@@ -237,8 +234,6 @@ def test_field_names_are_text(name: Any) -> None:
         lambda: ClassLabel(num_classes=-1),
         lambda: ClassLabel(num_classes=2.0),  # type: ignore[arg-type]
         lambda: ClassLabel(["a"], num_classes=2),
-        lambda: Array2D((2, 3, 4)),
-        lambda: Array3D((2,), "int8"),
         lambda: Value("string"),
         lambda: ClassLabel((1, 2)),  # type: ignore[arg-type]
     ],
@@ -451,9 +446,3 @@ def test_class_labels_by_number_have_digits_as_names() -> None:
     assert label == ClassLabel(("0", "1", "2")) and label.num_classes == 3
     assert label.to_json() == {"kind": "class", "names": ["0", "1", "2"]}
     assert pickle.loads(pickle.dumps(label)) == dataclasses.replace(ClassLabel(["a"]), names=("0", "1", "2")) == label
-
-
-def test_arrays_by_number_of_dimensions() -> None:
-    assert Array2D((28, None)) == Array("uint8", (28, None))
-    assert Array3D(shape=(3, 32, 32), dtype="float32") == Array("float32", (3, 32, 32))
-    assert Array4D((None, 3, 4, 5), np.int16) == Array("int16", (None, 3, 4, 5))

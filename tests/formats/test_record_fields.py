@@ -131,7 +131,7 @@ def test_feature_fits_all_values(tmp_path: Path, values: list[Any], feature: Any
     ds = sx.open(dump(tmp_path / "a.jsonl", [{"x": value} for value in values]))
     assert ds.features == Features({"x": feature})
     assert [one["x"] for one in ds] == values
-    assert sx.from_arrow(ds.to_arrow()).read([0, 1]).to_samples() == [{"x": value} for value in values]
+    assert sx.open(ds.to_arrow()).read([0, 1]).to_samples() == [{"x": value} for value in values]
 
 
 def test_scan_is_saved_and_only_new_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_random_lines_give_one_answer(tmp_path: Path) -> None:
         assert [dict(one) for one in ds] == expected
         assert [dict(ds[k]) for k in range(len(ds))] == expected
         assert [one for batch in ds.ordered(7) for one in batch.columns.to_samples()] == expected
-        assert sx.from_arrow(ds.to_arrow()).read(np.arange(40)).to_samples() == expected
+        assert sx.open(ds.to_arrow()).read(np.arange(40)).to_samples() == expected
         for name in ds.fields:
             assert len(ds.where(f'"{name}" IS NULL')) == sum(one[name] is None for one in expected)
 

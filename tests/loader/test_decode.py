@@ -15,7 +15,7 @@ from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, FormatError, SchemaError
 
 SCHEMA = {"image": sx.Image(), "label": int}
-RANDOM = {"image": [sx.RandomResizedCrop(8), sx.Flip()]}
+RANDOM = {"image": [sx.media.RandomResizedCrop(8), sx.media.Flip()]}
 COUNT = 37
 
 
@@ -154,7 +154,7 @@ def test_batches_share_no_memory_with_a_second_copy(ds: Dataset) -> None:
 
 def test_decode_by_form(ds: Dataset) -> None:
     assert next(iter(sx.Loader(ds, 4, decode=False))).image == [jpeg(k) for k in range(4)]
-    assert next(iter(sx.Loader(ds, 4, decode={"image": sx.Resize((4, 6))}))).image.shape == (4, 4, 6, 3)
+    assert next(iter(sx.Loader(ds, 4, decode={"image": sx.media.Resize((4, 6))}))).image.shape == (4, 4, 6, 3)
     assert next(iter(sx.Loader(ds, 4, decode={"image": "pil"}, fields=["image"]))).image[0].size == (16, 12)
     with pytest.raises(ArgumentError, match="did you mean 'image'"):
         sx.Loader(ds, 4, decode={"imag": False})
@@ -170,8 +170,8 @@ def test_sizes_that_differ_are_an_error_that_says_what_to_do(mixed: Dataset) -> 
             list(loader)
     with pytest.raises(SchemaError, match="expected images of one size"):
         list(sx.Loader(mixed, 8, transform=lambda sample: {"image": sample.image}))
-    assert next(iter(sx.Loader(mixed, 8, decode={"image": sx.CenterCrop(8)}))).image.shape == (8, 8, 8, 3)
-    assert next(iter(sx.Loader(mixed, 8, decode={"image": sx.Pad((16, 20))}))).image.shape == (8, 16, 20, 3)
+    assert next(iter(sx.Loader(mixed, 8, decode={"image": sx.media.CenterCrop(8)}))).image.shape == (8, 8, 8, 3)
+    assert next(iter(sx.Loader(mixed, 8, decode={"image": sx.media.Pad((16, 20))}))).image.shape == (8, 16, 20, 3)
     shapes = [one.shape for one in next(iter(sx.Loader(mixed, 3, ragged={"image": "list"}))).image]
     assert shapes == [(12, 14, 3), (12, 15, 3), (12, 16, 3)]
 
@@ -189,7 +189,7 @@ def test_batches_without_any_value_have_the_form_of_others(tmp_path: Path, to: A
     samples = [{"image": jpeg(k), "sound": np.zeros(20, np.float32)} if k > 2 else {} for k in range(6)]
     schema = {"image": sx.Optional(sx.Image()), "sound": sx.Optional(sx.Audio(rate=8000))}
     ds = sx.write(tmp_path / "d", samples, schema)
-    for options in ({"image": [sx.Resize((4, 4))], "sound": sx.Audio(8000, frames=5)}, {}):
+    for options in ({"image": [sx.media.Resize((4, 4))], "sound": sx.Audio(8000, frames=5)}, {}):
         first, second = sx.Loader(ds, 3, decode=options, to=to)
         for name in ("image", "sound"):
             assert type(first[name]) is type(second[name]) and first[name].dtype == second[name].dtype

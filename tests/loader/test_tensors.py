@@ -129,7 +129,7 @@ def test_default_collate_of_torch_takes_a_batch(folder: str) -> None:
 
 def test_dates_become_tensors_of_whole_numbers() -> None:
     data = [{"when": np.array(["1970-01-02"], "datetime64[D]"), "day": datetime.date(1970, 1, k)} for k in (2, 3)]
-    days = sx.from_arrow(pa.table({"day": [one["day"] for one in data]}))
+    days = sx.open(pa.table({"day": [one["day"] for one in data]}))
     batch = next(iter(sx.Loader(days, 2, to="torch")))
     assert batch.day.dtype == torch.int64 and batch.day.tolist() == [1, 2]
     assert next(iter(sx.Loader([{"when": one["when"]} for one in data], 2, to="torch"))).when.tolist() == [[1], [1]]

@@ -10,7 +10,7 @@ import pytest
 import shardex as sx
 from shardex.errors import CommitConflict, VersionExpired
 
-Change = Callable[[sx.Edit], object]
+Change = Callable[[sx.store.Edit], object]
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def test_value_set_back_to_an_earlier_one(folder: Path) -> None:
         both(folder, lambda tx: tx.update(3, a=1), lambda tx: tx.update(3, a=5))
 
 
-def swap(tx: sx.Edit) -> None:
+def swap(tx: sx.store.Edit) -> None:
     for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
         tx.rename_field(old, new)
 
 
-def anew(tx: sx.Edit) -> None:
+def anew(tx: sx.store.Edit) -> None:
     tx.drop_field("a")
     tx.add_field("a", "int64", [0] * 5)
 
@@ -67,7 +67,7 @@ def test_add_field_conflicts_with_restored_rows(folder: Path) -> None:
         tx.delete(3)
     own = sx.edit(folder)
     own.add_field("c", "int64", [7] * 4)
-    sx.restore(folder, 1)
+    sx.store.restore(folder, 1)
     with pytest.raises(CommitConflict, match="restored deleted rows"):
         own.commit()
 
@@ -89,11 +89,11 @@ def test_add_field_to_adopted_shards_without_samples(tmp_path: Path) -> None:
     with sx.edit(tmp_path / "d", trust_paths=True) as tx:
         tx.add_field("c", "int64", [])
     ds = sx.open(tmp_path / "d", trust_paths=True)
-    assert (len(ds), ds.fields, len(sx.history(tmp_path / "d"))) == (0, ["x", "c"], 2)
+    assert (len(ds), ds.fields, len(sx.store.history(tmp_path / "d"))) == (0, ["x", "c"], 2)
 
 
 def test_both_delete_a_row_and_mine_updates_another(folder: Path) -> None:
-    def mine(tx: sx.Edit) -> None:
+    def mine(tx: sx.store.Edit) -> None:
         tx.delete(3)
         tx.update(1, a=-1)
 

@@ -17,7 +17,7 @@ import pytest
 import shardex as sx
 from shardex.errors import CommitConflict, NotFoundError, SourceError, StorageFullError, VersionExpired
 from shardex.files import LATEST_EVERY
-from shardex.native import version_numbers
+from shardex.native import version_numbers, versions_in
 from shardex.native.manifest import read_manifest
 from shardex.native.version_numbers import (
     BLOCK,
@@ -29,7 +29,7 @@ from shardex.native.version_numbers import (
 )
 from shardex.sources import LocalSource, Place, place_of
 from shardex.sources.memory import MemorySource
-from shardex.store import leftovers, versions, versions_in
+from shardex.store import leftovers, versions
 
 _places = itertools.count()
 
@@ -63,7 +63,7 @@ def test_commit_after_its_number_was_cleaned(url: str) -> None:
     tx.commit()
     assert tx.version == 4
     assert values(url) == [0, 1, 2, 100]
-    assert [version.number for version in sx.history(url)] == [3, 4]
+    assert [version.number for version in sx.store.history(url)] == [3, 4]
 
 
 def test_conflict_after_the_number_was_cleaned(url: str) -> None:
@@ -138,7 +138,7 @@ def test_restore_after_the_number_was_cleaned(url: str, monkeypatch: pytest.Monk
     sx.compact(url, progress=False)
     monkeypatch.setattr(type(place_of(url)), "copy", others_work)
     with pytest.raises(CommitConflict, match="stay the latest while version 3 is restored"):
-        sx.restore(url, 3)
+        sx.store.restore(url, 3)
     assert values(url)[0] == 9
 
 
@@ -152,12 +152,12 @@ def test_removed_versions(url: str) -> None:
     assert sx.clean(url, keep=2) == []
     place = place_of(url)
     assert versions_in(place) == [3, 4] and latest_version(place) == 4
-    assert [version.number for version in sx.history(url)] == [3, 4]
+    assert [version.number for version in sx.store.history(url)] == [3, 4]
     assert values(url, 3) == [0, 1, 2]
     with pytest.raises(VersionExpired, match="version 1 was removed by `clean`; the current one is 4"):
         sx.open(url, version=1)
     with pytest.raises(VersionExpired, match="version 2 was removed"):
-        sx.restore(url, 2)
+        sx.store.restore(url, 2)
     with pytest.raises(NotFoundError, match="no version 7"):
         sx.open(url, version=7)
     assert sx.verify(url) == [] and leftovers(url) == []
@@ -173,7 +173,7 @@ def test_names_deleted_by_older_versions_of_shardex_are_used_up(url: str) -> Non
     assert versions_in(place) == [4, 5] and sx.verify(url) == []
     assert sx.clean(url) == [manifest_path(4)]
     assert not any(claim_number(place, number, "0" * 16, b"{}") for number in range(1, 6))
-    assert [version.number for version in sx.history(url)] == [5] and sx.verify(url) == []
+    assert [version.number for version in sx.store.history(url)] == [5] and sx.verify(url) == []
 
 
 def test_interrupted_clean(tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_interrupted_clean(tmp_path: Path) -> None:
     place = LocalSource(tmp_path)
     for number in (1, 3):
         place.put(manifest_path(number), b'{"removed":""}\n')
-    assert [version.number for version in sx.history(tmp_path)] == [4, 5] and sx.verify(tmp_path) == []
+    assert [version.number for version in sx.store.history(tmp_path)] == [4, 5] and sx.verify(tmp_path) == []
     assert sx.clean(tmp_path) == [manifest_path(4)]
-    assert [version.number for version in sx.history(tmp_path)] == [5] and sx.verify(tmp_path) == []
+    assert [version.number for version in sx.store.history(tmp_path)] == [5] and sx.verify(tmp_path) == []
 
 
 # -- many versions -----------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_block_is_closed_while_the_history_is_read(monkeypatch: pytest.MonkeyPat
         return numbers
 
     monkeypatch.setattr(versions, "versions_in", read_before_clean)
-    assert [version.number for version in sx.history(url)] == [3 * BLOCK]
+    assert [version.number for version in sx.store.history(url)] == [3 * BLOCK]
 
 
 def test_all_versions_are_removed_while_the_history_is_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ def test_all_versions_are_removed_while_the_history_is_read(url: str, monkeypatc
         return numbers
 
     monkeypatch.setattr(versions, "versions_in", read_before_clean)
-    assert [version.number for version in sx.history(url)] == [2]
+    assert [version.number for version in sx.store.history(url)] == [2]
 
 
 class _Stopped(MemorySource):
@@ -364,7 +364,7 @@ def test_files_of_a_restored_version_are_never_removed(tmp_path: Path) -> None:
         os.utime(file, (old, old))
     place = LocalSource(folder)
     waste = [file.path for file in read_manifest(place, 1).fragments[0].groups]
-    assert sx.restore(folder, 1) == 3
+    assert sx.store.restore(folder, 1) == 3
     for path in waste:
         place.remove(path)
     sx.clean(folder)
@@ -399,7 +399,7 @@ def test_restore_between_the_two_steps_of_clean(
 
     def restore() -> int:
         try:
-            return sx.restore(folder, 1)
+            return sx.store.restore(folder, 1)
         finally:
             ended.set()
 
@@ -426,7 +426,7 @@ def test_restore_of_a_version_whose_files_are_gone_raises(tmp_path: Path) -> Non
     place = LocalSource(folder)
     place.remove(read_manifest(place, 1).fragments[0].groups[0].path)
     with pytest.raises(NotFoundError):
-        sx.restore(folder, 1)
+        sx.store.restore(folder, 1)
     assert latest_version(place) == 2 and values(str(folder)) == [9]
 
 
@@ -458,7 +458,7 @@ def test_clean_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(LocalSource, "put", put)
     assert sx.clean(folder) == [manifest_path(number) for number in (1, 2, 3)]
     monkeypatch.undo()
-    assert [version.number for version in sx.history(folder)] == [4] and sx.verify(folder) == []
+    assert [version.number for version in sx.store.history(folder)] == [4] and sx.verify(folder) == []
     with pytest.raises(VersionExpired, match="version 2 was removed"):
         sx.open(folder, version=2)
     assert not claim_number(LocalSource(folder), 2, "0" * 16, b"{}")

@@ -56,7 +56,7 @@ def wait_for_heartbeat(place: Place) -> None:
     assert becomes_true(lambda: markers(place))
 
 
-def set_start(tx: sx.Edit, seconds: float) -> None:
+def set_start(tx: sx.store.Edit, seconds: float) -> None:
     """Make a transaction believe that it began so many seconds ago."""
     tx._heartbeat._file._began = time.monotonic() - seconds, time.time() - seconds
 
@@ -188,5 +188,5 @@ def test_process_that_stops_just_before_its_commit(place: Place, monkeypatch: py
         tx.commit()
     monkeypatch.undo()
     assert sx.verify(place.url) != []
-    assert sx.restore(place.url, 1) == 3
+    assert sx.store.restore(place.url, 1) == 3
     assert [s.x for s in sx.open(place.url)] == list(range(6))

@@ -67,7 +67,7 @@ FILTERS: st.SearchStrategy[Any] = st.deferred(
 def test_same_samples_as_in_arrow(table: pa.Table, expression: Any) -> None:
     from shardex.ray.predicates import sql_condition
 
-    data = sx.from_arrow(table)
+    data = sx.open(table)
     condition = sql_condition(expression, data.features)
     if condition is None:
         return

@@ -329,7 +329,7 @@ def test_a_put_updates_the_fields_that_changed(tmp_path: Path, lines: sx.Dataset
         lines[7],
         Line(8.0, 68.0, "n8"),
     ]
-    assert "update: 5 samples" in str(sx.history(path))
+    assert "update: 5 samples" in str(sx.store.history(path))
 
 
 def test_putting_an_unchanged_view_makes_no_version(tmp_path: Path, lines: sx.Dataset[Line]) -> None:
@@ -361,7 +361,7 @@ def test_invalid_puts_are_refused(tmp_path: Path, lines: sx.Dataset[Line]) -> No
             tx.put(1, Span(1.0), through=span)
         with pytest.raises(KeyError):
             tx.put(2, {"other": 1})
-    assert sx.open(tmp_path / "lines", Line)[1].end == 5.0 and len(sx.history(tmp_path / "lines")) == 2
+    assert sx.open(tmp_path / "lines", Line)[1].end == 5.0 and len(sx.store.history(tmp_path / "lines")) == 2
 
 
 def test_views_are_written_through_a_lens(tmp_path: Path, lines: sx.Dataset[Line]) -> None:

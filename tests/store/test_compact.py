@@ -42,7 +42,7 @@ def make(folder: Path) -> Path:
 
 
 def manifest_of(folder: Path) -> Manifest:
-    return read_manifest(LocalSource(folder), sx.history(folder)[-1].number)
+    return read_manifest(LocalSource(folder), sx.store.history(folder)[-1].number)
 
 
 def files(folder: Path) -> list[str]:
@@ -75,7 +75,7 @@ def compacted(folder: Path, **arguments: Any) -> list[str]:
     made = files(folder)
     assert sx.compact(folder, shard_size=SHARD, progress=False, **arguments) is None, "nothing to do"
     assert before.version is not None
-    sx.restore(folder, before.version)
+    sx.store.restore(folder, before.version)
     return made
 
 
@@ -223,7 +223,7 @@ def test_killed_run_is_continued(tmp_path: Path) -> None:
     running.kill()
     running.wait()
     kept = records(folder)
-    assert len(sx.history(folder)) == 2
+    assert len(sx.store.history(folder)) == 2
     running = start(folder)
     assert becomes_true(lambda: len(records(folder)) > len(kept) or running.poll() is not None)
     assert {path: time for path, time in records(folder).items() if path in kept} in (kept, {})
@@ -232,5 +232,5 @@ def test_killed_run_is_continued(tmp_path: Path) -> None:
     assert files(folder) == files(whole)
     assert sx.verify(folder) == []
     assert sx.clean(folder, grace=0)[:1] == ["_shardex/00000001.json"]
-    assert sx.leftovers(folder) == []
+    assert sx.store.leftovers(folder) == []
     assert [one.n for one in sx.open(folder)] == [k for k in range(4000) if k % 2000]

@@ -47,7 +47,7 @@ def make(folder: Path) -> Path:
 def added(folder: Path, version: int | None = None) -> list[str]:
     """Digest of the file that each fragment got last."""
     place = LocalSource(folder)
-    manifest = read_manifest(place, version or sx.history(folder)[-1].number)
+    manifest = read_manifest(place, version or sx.store.history(folder)[-1].number)
     files = [fragment.groups[-1].path for fragment in manifest.fragments if fragment.groups]
     return [hashlib.sha256((folder / path).read_bytes()).hexdigest() for path in files]
 
@@ -69,7 +69,7 @@ def add(folder: Path, function: Any, feature: Any = str, **arguments: Any) -> li
     assert os.listdir(folder.parent) == [folder.name], "nothing is left"
     files = added(folder)
     assert before is not None
-    sx.restore(folder, before)
+    sx.store.restore(folder, before)
     return files
 
 
@@ -126,7 +126,7 @@ def test_result_is_intact(tmp_path: Path) -> None:
     assert [sample.y for sample in ds] == [text(sample) for sample in ds]
     assert ds.get("t7").y == "-7 t7 " * 90
     assert sx.verify(folder) == []
-    assert sx.leftovers(folder) == []
+    assert sx.store.leftovers(folder) == []
 
 
 @pytest.mark.parametrize("column", [list, np.asarray], ids=["list", "array"])
@@ -149,7 +149,7 @@ def test_batches_do_not_depend_on_fragments_or_parts(folder: Path) -> None:
         sizes = [sample["size"] for sample in sx.open(folder)]
         assert sizes == [77] * (COUNT // 77 * 77) + [COUNT % 77] * (COUNT % 77)
         assert before is not None
-        sx.restore(folder, before)
+        sx.store.restore(folder, before)
 
 
 @given(st.data())
@@ -210,7 +210,7 @@ def test_several_fields_in_one_transaction(folder: Path) -> None:
     assert (ds[100].a, ds[100].b) == (ds[100].n + 1, ds[100].n + 2)
     assert os.listdir(folder.parent) == ["d"]
     assert before is not None
-    sx.restore(folder, before)
+    sx.store.restore(folder, before)
 
 
 # -- errors -------------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_exception_leaves_the_dataset_unchanged(folder: str) -> None:
         interrupted()
     assert len(history(folder)) == 1
     if place.is_remote:  # what was uploaded by then stays until `clean`
-        left = sx.leftovers(folder)
+        left = sx.store.leftovers(folder)
         assert left and clean(folder, grace=0) == left
     assert place.paths() == files
 
@@ -267,7 +267,7 @@ def test_concurrent_edits_of_different_rows_and_fields(folder: str) -> None:
     assert [s.n for s in ds][5:] == [6, 7, 8, 9, 20, 21] and fourth.version == 5
 
 
-Does = Callable[[sx.Edit], None]
+Does = Callable[[sx.store.Edit], None]
 CONFLICTS: dict[str, tuple[Does, Does]] = {
     "the same value": (lambda tx: tx.update(1, s="a"), lambda tx: tx.update(1, s="b")),
     "update of a deleted row": (lambda tx: tx.delete(1), lambda tx: tx.update(1, s="b")),
@@ -583,7 +583,7 @@ def test_edit_of_an_open_dataset(tmp_path: Path) -> None:
 def test_edit_and_versions_of_a_path_without_a_native_dataset(tmp_path: Path) -> None:
     (tmp_path / "file.jsonl").write_text('{"x": 1}\n')
     (tmp_path / "empty").mkdir()
-    for call in (sx.edit, sx.history, sx.compact, sx.clean, lambda path: sx.restore(path, 1)):
+    for call in (sx.edit, sx.store.history, sx.compact, sx.clean, lambda path: sx.store.restore(path, 1)):
         with pytest.raises(FileNotFoundError, match=r"expected the folder of a native dataset, .*, got nothing: .*no"):
             call(tmp_path / "no")
         with pytest.raises(SourceError, match=r"expected the folder of a native dataset, .*, got a file: .*file"):

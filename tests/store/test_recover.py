@@ -88,7 +88,7 @@ def test_intact_dataset_is_copied_completely(folder: Path, tmp_path: Path) -> No
     ds = sx.open(done.path)
     assert list(ds) == expected and ds.features == sx.open(folder).features
     assert ds.get("s9").o == "newest"
-    assert [version.change for version in sx.history(done.path)] == ["recover: 9 samples"]
+    assert [version.change for version in sx.store.history(done.path)] == ["recover: 9 samples"]
     assert verify(done.path) == [] and state(folder) == before
 
 

@@ -81,7 +81,7 @@ def test_intact_dataset_has_no_problems(folder: Path) -> None:
     edited(folder)
     assert verify(folder) == [] == leftovers(folder)
     sx.compact(folder)
-    sx.restore(folder, 1)
+    sx.store.restore(folder, 1)
     assert verify(folder) == [] == leftovers(folder)
     assert verify(folder, 2) == []
     sx.write(folder, [], {"x": int}, mode="overwrite")
@@ -228,7 +228,7 @@ def test_damaged_lists_of_deleted_and_updated_rows(folder: Path) -> None:
     assert (problem.samples, problem.fields, problem.versions) == (range(9), (), (3,))
     flip(folder / newest.fragments[1].groups[0].path, 3)
     assert [one.samples for one in verify(folder)] == [None, range(9)], "rows are not known"
-    sx.restore(folder, 2)
+    sx.store.restore(folder, 2)
     flip(folder / newest.deleted[0].path, 100)
     flip(folder / newest.fragments[1].groups[0].path, 3)
     flip(folder / newest.overlays[0].path, 100)

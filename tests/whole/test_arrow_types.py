@@ -198,7 +198,7 @@ def pyarrow_stream(table: pa.Table, folder: Path) -> Produced:
 
 
 def pyarrow_table(table: pa.Table, folder: Path) -> Produced:
-    return lambda: sx.from_arrow(table), table
+    return lambda: sx.open(table), table
 
 
 def pandas_parquet(table: pa.Table, folder: Path) -> Produced:
@@ -208,7 +208,7 @@ def pandas_parquet(table: pa.Table, folder: Path) -> Produced:
 
 def pandas_frame(table: pa.Table, folder: Path) -> Produced:
     frame = table.to_pandas()
-    return lambda: sx.from_arrow(frame), pa.table(frame)
+    return lambda: sx.open(frame), pa.table(frame)
 
 
 def polars_parquet(table: pa.Table, folder: Path) -> Produced:
@@ -224,12 +224,12 @@ def polars_file(table: pa.Table, folder: Path) -> Produced:
 
 def polars_frame(table: pa.Table, folder: Path) -> Produced:
     frame = pl.DataFrame(table)
-    return lambda: sx.from_arrow(frame), frame.to_arrow()
+    return lambda: sx.open(frame), frame.to_arrow()
 
 
 def huggingface(table: pa.Table, folder: Path) -> Produced:
     data = datasets.Dataset(table)
-    return lambda: sx.from_huggingface(data), data.data.table
+    return lambda: sx.open(data), data.data.table
 
 
 def duckdb_parquet(table: pa.Table, folder: Path) -> Produced:
@@ -242,7 +242,7 @@ def duckdb_parquet(table: pa.Table, folder: Path) -> Produced:
 def duckdb_relation(table: pa.Table, folder: Path) -> Produced:
     connection = duckdb.connect()
     connection.register("t", table)
-    return lambda: sx.from_arrow(connection.sql("SELECT * FROM t")), connection.sql("SELECT * FROM t").to_arrow_table()
+    return lambda: sx.open(connection.sql("SELECT * FROM t")), connection.sql("SELECT * FROM t").to_arrow_table()
 
 
 PRODUCERS: list[Producer] = [

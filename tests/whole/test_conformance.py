@@ -159,11 +159,11 @@ def tar_of_maps(folder: Path) -> Case:
 
 def arrow_table(folder: Path) -> Case:
     table = pa.concat_tables([sx.open(series()).to_arrow(), sx.open(series(14)).to_arrow().slice(11)])
-    return Case(sx.from_arrow(table).rows, series(14))
+    return Case(sx.open(table).rows, series(14))
 
 
 def arrow_table_mixed(folder: Path) -> Case:
-    return Case(sx.from_arrow(sx.write(folder, mixed(), MIXED, shard_rows=4).to_arrow()).rows, mixed())
+    return Case(sx.open(sx.write(folder, mixed(), MIXED, shard_rows=4).to_arrow()).rows, mixed())
 
 
 def tokens_fixed(folder: Path) -> Case:

@@ -64,7 +64,7 @@ def test_all_values_of_all_versions(name: str, version: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_open_gives_the_newest_version(name: str) -> None:
     last = max(version for other, version in VERSIONS if other == name)
-    history = sx.history(GOLDEN / name / "dataset")
+    history = sx.store.history(GOLDEN / name / "dataset")
     assert [version.number for version in history] == list(range(1, last + 1))
     assert [plain(dict(sample)) for sample in sx.open(GOLDEN / name / "dataset")] == expected(name, last)[1]
 

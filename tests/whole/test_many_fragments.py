@@ -142,7 +142,7 @@ def test_clean_removes_the_runs_of_removed_versions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [3, 14, 29])
 def test_restore_of_a_version_whose_runs_are_shared_or_merged(tmp_path: Path, version: int) -> None:
     folder = grown(tmp_path / "d")
-    sx.restore(folder, version)
+    sx.store.restore(folder, version)
     assert values(folder) == list(range(2 * version))
     sx.clean(folder, grace=0)
     assert values(folder) == list(range(2 * version)) and sx.verify(folder, progress=False) == []
@@ -154,7 +154,7 @@ def test_restore_after_an_overwrite_copies_what_the_current_version_does_not_nam
     folder = grown(tmp_path / "d")
     sx.write(folder, [{"x": 7, "s": "new"}], {"x": int, "s": str}, mode="overwrite", progress=False)
     before = in_data(folder)
-    sx.restore(folder, COUNT)
+    sx.store.restore(folder, COUNT)
     assert not before & set(runs(folder)), "runs have new names, as `clean` may remove the old ones"
     sx.clean(folder, grace=0)
     assert values(folder) == list(range(2 * COUNT)) and sx.verify(folder, progress=False) == []
@@ -231,7 +231,7 @@ def test_damaged_run_is_an_error_that_names_it(tmp_path: Path, damage: str) -> N
     assert values(tmp_path / "saved") == list(range(24)) and (done.version, done.lost) == (12, [])
     assert any("made again from those of older versions" in note and Path(run).stem in note for note in done.notes)
     assert leftovers(folder) == []
-    restored = sx.restore(folder, max(others))
+    restored = sx.store.restore(folder, max(others))
     assert restored == 13 and values(folder) == list(range(2 * max(others)))
     append(folder, 77)
     assert values(folder)[-1] == 77
@@ -283,7 +283,7 @@ def test_keys_are_found_in_merged_tables(tmp_path: Path) -> None:
     assert sx.verify(folder, progress=False) == []
     sx.clean(folder, grace=0)
     assert sx.verify(folder, progress=False) == [] and sx.open(folder).get("text 3").x == 3
-    sx.restore(folder, latest_version(LocalSource(folder)))
+    sx.store.restore(folder, latest_version(LocalSource(folder)))
     sx.compact(folder, progress=False)
     assert sx.open(folder).get("text 31").x == 31 and sx.verify(folder, progress=False) == []
 

@@ -70,7 +70,7 @@ def test_patterns_in_a_bucket_still_match(bucket: str) -> None:
 def test_null_characters(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     samples = [{"x": 1}]
-    calls: list[Any] = [sx.open, sx.verify, sx.clean, sx.history, sx.compact, sx.edit, sx.load_dataset, sx.index]
+    calls: list[Any] = [sx.open, sx.verify, sx.clean, sx.store.history, sx.compact, sx.edit, sx.load_dataset, sx.index]
     calls += [lambda path: sx.open([path, path]), lambda path: sx.create(path, {"x": int})]
     calls += [lambda path, mode=mode: sx.write(path, samples, mode=mode) for mode in ("create", "append", "overwrite")]
     calls += [lambda path: sx.write(path, samples, format="jsonl")]

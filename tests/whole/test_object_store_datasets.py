@@ -77,7 +77,7 @@ def test_write_read_edit_compact_and_verify(ds: sx.Dataset, bucket: str) -> None
     now = sx.open(f"{bucket}/d")
     assert (len(now), now.get(3).text, now.get(6).score) == (199, "changed", 6.0)
     assert len(ds) == 200 and same(list(ds), samples())  # a reader keeps its version
-    assert [one.number for one in sx.history(f"{bucket}/d")] == [1, 2]
+    assert [one.number for one in sx.store.history(f"{bucket}/d")] == [1, 2]
     sx.compact(f"{bucket}/d", progress=False)
     assert [s.id for s in sx.open(f"{bucket}/d")] == [k for k in range(200) if k != 5]
     assert sx.verify(f"{bucket}/d", progress=False) == []

@@ -29,10 +29,28 @@ LAZY = {
     "torch",
     "webdataset",
 }
+MODULES = ("media", "ray", "store", "testing")
 
 
 def test_dir_shows_the_public_names() -> None:
-    assert {name for name in dir(shardex) if not name.startswith("_")} == set(shardex.__all__)
+    shown = {name for name in dir(shardex) if not name.startswith("_")}
+    assert shown == {*shardex.__all__, *MODULES} and len(shardex.__all__) <= 55
+
+
+@pytest.mark.parametrize(
+    "name", [name if name != "ray" else pytest.param("ray", marks=pytest.mark.needs("ray")) for name in MODULES]
+)
+def test_modules_have_sorted_documented_names(name: str) -> None:
+    module = getattr(shardex, name)
+    assert module.__all__ == sorted(module.__all__)
+    assert all(getattr(module, one).__doc__ for one in module.__all__)
+
+
+def test_names_that_moved_say_where_to() -> None:
+    moved = {"Resize": r"sx\.media\.Resize", "history": r"sx\.store\.history", "from_arrow": r"open\(table\)"}
+    for name, where in moved.items():
+        with pytest.raises(AttributeError, match=f"module 'shardex' has no attribute '{name}': use {where}"):
+            getattr(shardex, name)
 
 
 def test_all_is_sorted() -> None:

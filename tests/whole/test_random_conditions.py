@@ -303,7 +303,7 @@ def adopted(folder: Path) -> sx.Dataset:
 
 
 def in_memory(folder: Path) -> sx.Dataset:
-    return sx.from_arrow(native(folder).to_arrow())
+    return sx.open(native(folder).to_arrow())
 
 
 def joined(folder: Path) -> sx.Dataset:

@@ -64,7 +64,7 @@ def test_create_append_and_overwrite_make_versions(place: Place) -> None:
     assert numbers(place) == list(range(11))
     sx.write(place.url, [sample(50)], SCHEMA, mode="overwrite")
     assert numbers(place) == [50] and numbers(place, version=2) == list(range(11))
-    assert [one.change for one in sx.history(place.url)] == [
+    assert [one.change for one in sx.store.history(place.url)] == [
         "create: 10 samples",
         "append: 1 sample",
         "overwrite: 1 sample",
@@ -90,11 +90,11 @@ def test_edit_compact_restore_and_clean(place: Place) -> None:
             tx.delete(k - 10)
     assert numbers(place) == list(range(10, 20))
     assert sx.compact(place.url) == 12
-    assert sx.restore(place.url, 5) == 13
+    assert sx.store.restore(place.url, 5) == 13
     assert numbers(place) == list(range(4, 14)) and numbers(place, version=12) == list(range(10, 20))
     removed = sx.clean(place.url, grace=0)
     assert len([name for name in removed if name.endswith(".json")]) == 12
-    assert numbers(place) == list(range(4, 14)) and sx.verify(place.url) == [] == sx.leftovers(place.url)
+    assert numbers(place) == list(range(4, 14)) and sx.verify(place.url) == [] == sx.store.leftovers(place.url)
 
 
 def test_aborted_writer_makes_no_version(location: str) -> None:
@@ -346,7 +346,7 @@ def test_store_without_conditional_put_is_refused_before_writing(faulty: Faulty)
     sx.write(faulty.url, [{"x": 1}])
     before = dict(faulty.files)
     faulty.conditional_put = False
-    for change in (sx.edit, lambda url: sx.restore(url, 1), lambda url: sx.write(url, [{"x": 2}], mode="append")):
+    for change in (sx.edit, lambda url: sx.store.restore(url, 1), lambda url: sx.write(url, [{"x": 2}], mode="append")):
         with pytest.raises(SourceError, match="expected a store that refuses to replace"):
             change(faulty.url)
     assert faulty.files == before

@@ -115,7 +115,7 @@ def test_formats(form: str, native: sx.Dataset, tmp_path: Path) -> None:
 @pytest.mark.needs("pandas")
 def test_views_export_what_the_whole_exports(native: sx.Dataset, tmp_path: Path) -> None:
     pq.write_table(native.to_arrow().replace_schema_metadata(), tmp_path / "x.parquet")
-    for ds in (native, sx.from_arrow(native.to_arrow().replace_schema_metadata()), sx.open(tmp_path / "x.parquet")):
+    for ds in (native, sx.open(native.to_arrow().replace_schema_metadata()), sx.open(tmp_path / "x.parquet")):
         whole, part = ds.to_arrow(), ds.where("k >= 0").to_arrow()
         assert part.schema.types == whole.schema.types and part.to_pylist() == whole.to_pylist()
         assert ds[::-1].to_pandas().zoned[29] == SAMPLES[0]["zoned"]
@@ -221,10 +221,10 @@ def test_inferred_from_samples(tmp_path: Path) -> None:
 def test_exchange_with_other_tools(native: sx.Dataset) -> None:
     pl, datasets = pytest.importorskip("polars"), pytest.importorskip("datasets")
     some = native.select("k", "moment", "zoned", "ns", "day", "clock", "span", "money", "maybe", "days")
-    assert as_dicts(sx.from_arrow(some.to_pandas()).select("k", "moment", "zoned", "day", "money")) == as_dicts(
+    assert as_dicts(sx.open(some.to_pandas()).select("k", "moment", "zoned", "day", "money")) == as_dicts(
         some.select("k", "moment", "zoned", "day", "money")
     )
-    back = sx.from_arrow(pl.DataFrame(some))
+    back = sx.open(pl.DataFrame(some))
     assert back.features["zoned"] == FEATURES["zoned"] and as_dicts(back.select("moment", "zoned", "day")) == as_dicts(
         some.select("moment", "zoned", "day")
     )
@@ -234,8 +234,8 @@ def test_exchange_with_other_tools(native: sx.Dataset) -> None:
         "date32"
     )
     again = datasets.Dataset(hub.data, info=hub.info)
-    assert as_dicts(sx.from_huggingface(again)) == as_dicts(some)
-    assert sx.from_huggingface(again).features["clock"] == sx.Time("ms")
+    assert as_dicts(sx.open(again)) == as_dicts(some)
+    assert sx.open(again).features["clock"] == sx.Time("ms")
     assert native.select("counts").to_huggingface()[1]["counts"] == [
         {"key": "a", "value": 1},
         {"key": "none", "value": None},
@@ -245,8 +245,8 @@ def test_exchange_with_other_tools(native: sx.Dataset) -> None:
 def test_values_that_python_cannot_hold_name_sample_and_field(tmp_path: Path) -> None:
     table = pa.table({"moment": pa.array([0, 1 << 40], pa.timestamp("s")), "k": [0, 1]})
     pq.write_table(table, tmp_path / "x.parquet")
-    ds = sx.write(tmp_path / "d", sx.from_arrow(table))
-    for one in (ds, sx.open(tmp_path / "x.parquet"), sx.from_arrow(table), ds[::-1]):
+    ds = sx.write(tmp_path / "d", sx.open(table))
+    for one in (ds, sx.open(tmp_path / "x.parquet"), sx.open(table), ds[::-1]):
         with pytest.raises(FormatError, match=r"datetime can hold, got 36812-.* to_arrow .*sample 1, field moment"):
             list(one)
         assert one.read([0, 1])["moment"].dtype.kind == "M" and one.select("k")[1].k in (0, 1)
@@ -256,8 +256,8 @@ def test_values_that_python_cannot_hold_name_sample_and_field(tmp_path: Path) ->
 def test_maps_with_repeated_keys_are_pairs(tmp_path: Path) -> None:
     table = pa.table({"m": pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))})
     with pytest.raises(FormatError, match=r"expected each key once, got str 'a' twice \(declare it as Map.*field m"):
-        sx.from_arrow(table)[0]
-    pairs = sx.from_arrow(table, {"m": sx.Map(str, int, pairs=True)})
+        sx.open(table)[0]
+    pairs = sx.open(table, schema={"m": sx.Map(str, int, pairs=True)})
     assert pairs[0].m == [("a", 1), ("a", 2)] == sx.write(tmp_path / "d", pairs)[0].m
     with pytest.raises(SchemaError, match=r"expected each key once, got str 'a' twice .* - at sample 0, field m"):
         sx.write(tmp_path / "e", [{"m": [("a", 1), ("a", 2)]}], {"m": sx.Map(str, int)})

@@ -25,6 +25,7 @@ from shardex.cli.terminal import (
     size_text,
 )
 from shardex.errors import ArgumentError
+from shardex.native import native_place, versions_in
 from shardex.sources import place_of
 
 Path = Annotated[str, typer.Argument(metavar="PATH", help="The folder of a native dataset (made by shardex).")]
@@ -72,7 +73,7 @@ def clean(
 
     Example: shardex clean data/weather --keep 2
     """
-    old = store.versions_in(place_of(path))[:-keep]
+    old = versions_in(place_of(path))[:-keep]
     what = f"versions {_span(old)} and " if old else ""
     if not yes and not typer.confirm(f"Remove {what}the files that no other version uses?", err=True):
         raise typer.Exit(1)
@@ -129,7 +130,7 @@ def verify(
     """
     paths, name, options = resolve(what, format, option)
     problems = store.verify(paths, version, format=name, workers=workers, **options)
-    place = store.native_place(paths)
+    place = native_place(paths)
     left = store.leftovers(paths) if place is not None else []
     if as_json:
         print_json({"problems": [_to_json(one) for one in problems], "leftovers": left})

@@ -25,7 +25,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `sql`: parses a query, reads the columns it uses, and runs it
 - `sql_syntax`: what a statement reads, and where it compares text inside JSON
 - `sql_sandbox`: DuckDB without access to files, network or settings
-- `to_arrow`, `from_arrow`: exchange with Arrow, pandas, polars and DuckDB
+- `to_arrow`, `from_table`: exchange with Arrow, pandas, polars and DuckDB
 - `arrow_rows`: rows of an Arrow table in memory
 - `memory_rows`: rows of lists of samples and of columns in memory
 - `huggingface`: exchange with Hugging Face datasets
@@ -40,7 +40,7 @@ from shardex.dataset.combine import concat, join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.decoded_rows import DecodedRows, decode_view
-from shardex.dataset.from_arrow import column_table, from_arrow, from_huggingface
+from shardex.dataset.from_table import column_table, from_table
 from shardex.dataset.function_calls import (
     SampleFailure,
     call_function,
@@ -80,8 +80,7 @@ __all__ = [
     "copied",
     "create",
     "decode_view",
-    "from_arrow",
-    "from_huggingface",
+    "from_table",
     "index",
     "innermost_rows",
     "join",

@@ -590,7 +590,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
         >>> import numpy as np, shardex as sx, tempfile
         >>> image = np.zeros((4, 6, 3), np.uint8)
         >>> ds = sx.write(tempfile.mkdtemp() + "/d", [{"image": image}], {"image": sx.Image()})
-        >>> ds[0].image.shape, ds.decode(image=[sx.Resize((2, 2))])[0].image.shape, ds.decode(False)[0].image[1:4]
+        >>> ds[0].image.shape, ds.decode(image=[sx.media.Resize((2, 2))])[0].image.shape, ds.decode(False)[0].image[1:4]
         ((4, 6, 3), (2, 2, 3), b'PNG')
         """
         return Dataset(decode_view(self, form, fields), self._order, self._fields, self._notes)

@@ -1,4 +1,4 @@
-"""`DatasetDict`: named splits, each a `Dataset`. `load_dataset`, `Dataset.split` and `from_huggingface` make one."""
+"""`DatasetDict`: named splits, each a `Dataset`. `load_dataset` and `Dataset.split` make one."""
 
 from __future__ import annotations
 

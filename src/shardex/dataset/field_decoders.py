@@ -119,7 +119,7 @@ def _parse(given: Any, default: Decoding, name: str) -> Decoding:
     for step in steps:
         if not isinstance(step, ImageStep):
             raise ArgumentError(
-                f"expected a form ({', '.join(FORMS)}), False, steps such as sx.Resize(256), or options such as "
+                f"expected a form ({', '.join(FORMS)}), False, steps such as sx.media.Resize(256), or options such as "
                 f"sx.Audio(rate=16000), got {step!r:.200} for {name}"
             )
     return Decoding(_form_after(default), steps, default.feature)

@@ -3,7 +3,7 @@
 Their arrays of several dimensions (`Array2D` to `Array5D`) are nested lists, ours are flat, so only offsets are
 computed; their text, bytes and lists have 32-bit offsets; their images, audio and video are structs of bytes and a
 path, ours are bytes. Features that Arrow types do not express (classes, shapes, JSON, media) are converted both ways.
-`from_arrow.py` makes datasets of the rows. `datasets` is imported when it is needed.
+`from_table.py` makes datasets of the rows. `datasets` is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -79,10 +79,6 @@ def import_datasets(purpose: str) -> Any:
 
 def rows_of(data: Any) -> tuple[HuggingFaceRows, Order]:
     """Return the rows of the table of a `datasets.Dataset`, and the order of its indices."""
-    if not isinstance(data, import_datasets("from_huggingface").Dataset):
-        kind = type(data).__name__
-        advice = " (it has no random access: load it with streaming=False)" if kind.startswith("Iterable") else ""
-        raise ArgumentError(f"expected a datasets.Dataset or DatasetDict, got {kind}{advice}")
     rows = HuggingFaceRows(data.data, data.features, data._fingerprint)
     if data._indices is None:
         return rows, Span(len(rows))

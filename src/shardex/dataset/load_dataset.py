@@ -1,20 +1,25 @@
-"""`load_dataset`: folders, patterns and files as named splits, each a `Dataset`.
+"""`load_dataset`: folders, patterns, files, or all splits of Hugging Face, as named splits, each a `Dataset`.
 
 `splits.py` finds the files of each split by their names; `open` opens them, so everything that it accepts works here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, overload
 
 from shardex.dataset.combine import concat
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict, unknown_split
+from shardex.dataset.from_table import HubDataset, is_table
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.splits import DataFiles, Paths, SplitFinder, SplitSlice, Unit, parse_splits
+from shardex.errors import ArgumentError
 
+HubSplits = Mapping[str, HubDataset]
+"""A `datasets.DatasetDict`, as type checkers see it."""
 _PLACES = ("cache", "cache_limit", "access")
 """Options of `open` that listing remote files needs too."""
 
@@ -24,7 +29,7 @@ _PLACES = ("cache", "cache_limit", "access")
 
 @overload
 def load_dataset(
-    path: Paths | None = None,
+    path: Paths | HubSplits | None = None,
     sample_type: Any = None,
     split: None = None,
     data_files: DataFiles | None = None,
@@ -34,13 +39,17 @@ def load_dataset(
 
 @overload
 def load_dataset(
-    path: Paths | None, sample_type: Any, split: str, data_files: DataFiles | None = None, **options: Any
+    path: Paths | HubSplits | None,
+    sample_type: Any,
+    split: str,
+    data_files: DataFiles | None = None,
+    **options: Any,
 ) -> Dataset: ...
 
 
 @overload
 def load_dataset(
-    path: Paths | None = None,
+    path: Paths | HubSplits | None = None,
     sample_type: Any = None,
     *,
     split: str,
@@ -50,7 +59,7 @@ def load_dataset(
 
 
 def load_dataset(
-    path: Paths | None = None,
+    path: Paths | HubSplits | None = None,
     sample_type: Any = None,
     split: str | None = None,
     data_files: DataFiles | None = None,
@@ -61,7 +70,8 @@ def load_dataset(
     `path` is a folder, a file, a glob, a brace pattern, a URL or a list, as for `open`. Split words such as "train" and
     "val" are looked for in file and folder names below the common parent folder; without one, files are ``train``.
     `split` is a name, a slice such as ``"train[:100]"`` or ``"train[10%:20%]"``, or a sum of these.
-    `data_files` gives the files of each split as a dict (or those of ``train``), relative to `path`.
+    `data_files` gives the files of each split as a dict (or those of ``train``), relative to `path`. A Hugging Face
+    `datasets.DatasetDict` as `path` is converted without a copy.
     `sample_type` is the type of the samples. Other options are those of `open`, used for every split.
 
     >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp()
@@ -72,17 +82,32 @@ def load_dataset(
     >>> [sample.x for sample in load_dataset(folder, split="train[:2]+test[-10%:]")]
     [0, 1, 9]
     """
-    finder = SplitFinder(options.get("format"), {name: options[name] for name in _PLACES if name in options})
-    units = finder.from_names(path) if data_files is None else finder.from_data_files(path, data_files)
+    splits = _splits(path, sample_type, data_files, options)
     if split is None:
-        return DatasetDict({name: _open(some, sample_type, options) for name, some in units.items()})
+        return DatasetDict({name: open_split() for name, open_split in splits.items()})
     chosen = parse_splits(split)
     for one in chosen:
-        if one.split not in units:
-            raise unknown_split(one.split, units)
-    opened = {name: _open(units[name], sample_type, options) for name in dict.fromkeys(one.split for one in chosen)}
+        if one.split not in splits:
+            raise unknown_split(one.split, splits)
+    opened = {name: splits[name]() for name in dict.fromkeys(one.split for one in chosen)}
     parts = [_part(opened[one.split], one) for one in chosen]
     return parts[0] if len(parts) == 1 else concat(*parts)
+
+
+def _splits(
+    path: Paths | HubSplits | None, sample_type: Any, data_files: DataFiles | None, options: Mapping[str, Any]
+) -> dict[str, Callable[[], Dataset]]:
+    """Return a function for each split that opens it."""
+    if isinstance(path, Mapping):
+        if not is_table(path) or data_files is not None:
+            raise ArgumentError(
+                "expected a path, or a datasets.DatasetDict and no data_files, got a dict; pass a dict of paths as "
+                "data_files=, and make a DatasetDict of datasets that are open"
+            )
+        return {str(name): partial(open_dataset, one, sample_type, **options) for name, one in path.items()}
+    finder = SplitFinder(options.get("format"), {name: options[name] for name in _PLACES if name in options})
+    units = finder.from_names(path) if data_files is None else finder.from_data_files(path, data_files)
+    return {name: partial(_open, some, sample_type, options) for name, some in units.items()}
 
 
 def _part(dataset: Dataset, chosen: SplitSlice) -> Dataset:

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.decoded_rows import decoded
-from shardex.dataset.from_arrow import ArrowStream, HubDataset, from_columns, from_table, is_table
+from shardex.dataset.from_table import ArrowStream, HubDataset, from_columns, from_table, is_table
 from shardex.dataset.layers import TypedRows
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.typed_views import check_type, features_wanted_by
@@ -41,8 +41,9 @@ def open(
 ) -> Dataset[Any]:
     """Open data as a dataset: a folder, a file, a glob, a brace pattern, a list of files, a URL, or data in memory.
 
-    Data in memory is a list of samples, a dict of columns, a pandas or polars DataFrame, a pyarrow table, a Hugging
-    Face dataset, or rows (see `Rows`).
+    Data in memory is a list of samples, a dict of columns, a pandas or polars DataFrame, a pyarrow table or batch, a
+    DuckDB relation, another object with ``__arrow_c_stream__``, a Hugging Face dataset, or rows (see `Rows`). Tables
+    are not copied. A Hugging Face dataset keeps its features and its order; formats and transforms are ignored.
 
     Remote files (``s3://bucket/train-{000..099}.tar``) are read by ranges and cached: `cache` is the folder (False: in
     memory), `cache_limit` its size ("50 GB"), and `access` is "auto", "ranged" or "whole". Compressed files (``.gz``,
@@ -50,7 +51,8 @@ def open(
     decompressed one in the cache), or None for access points where there are some.
 
     `sample_type`, a class made by `packable` or a dataclass, is the type of the samples. Pass `format` if file names
-    do not show it, `schema` if files do not store one; other options are those of the format.
+    do not show it, and `schema` if files do not store one, or for features that the types of an Arrow table do not
+    determine; other options are those of the format.
 
     >>> ds = open([{"x": 1}, {"x": 2}])
     >>> len(ds), ds[-1]
@@ -93,7 +95,7 @@ def _in_memory(what: Any, schema: Any) -> Any:
     """Return rows of data that is in memory, None for files."""
     if isinstance(what, list | tuple) and len(what) > 0 and all(map(_is_sample, what)):
         return _rows_of_samples(what)
-    if isinstance(what, Rows) and not isinstance(what, Sequence):
+    if isinstance(what, Rows) and callable(what.read) and not isinstance(what, Sequence):  # not a column named "read"
         return what
     if is_table(what):
         return from_table(what, schema)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.from_arrow import is_table
+from shardex.dataset.from_table import is_table
 from shardex.dataset.function_calls import copied
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset

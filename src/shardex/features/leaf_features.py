@@ -138,32 +138,6 @@ class Array(Feature):
         return self.shape is not None and self.shape[:1] == (None,) and all(self.shape[1:])
 
 
-def Array2D(shape: SequenceOf[SupportsIndex | None], dtype: DTypeLike = "uint8") -> Array:
-    """Return an `Array` of two dimensions; the name and arguments of Hugging Face `datasets`.
-
-    >>> str(Array2D((28, 28), "uint8"))
-    'uint8[28, 28]'
-    """
-    return _array_of_rank(2, shape, dtype)
-
-
-def Array3D(shape: SequenceOf[SupportsIndex | None], dtype: DTypeLike = "uint8") -> Array:
-    """Return an `Array` of three dimensions; the name and arguments of Hugging Face `datasets`."""
-    return _array_of_rank(3, shape, dtype)
-
-
-def Array4D(shape: SequenceOf[SupportsIndex | None], dtype: DTypeLike = "uint8") -> Array:
-    """Return an `Array` of four dimensions; the name and arguments of Hugging Face `datasets`."""
-    return _array_of_rank(4, shape, dtype)
-
-
-def _array_of_rank(rank: int, shape: SequenceOf[SupportsIndex | None], dtype: DTypeLike) -> Array:
-    array = Array(dtype, shape)
-    if len(array.shape or ()) != rank:
-        raise SchemaError(f"expected a shape of {rank} dimensions, got {array.shape}")
-    return array
-
-
 def is_storable(dtype: np.dtype[Any]) -> bool:
     """Return True if `Array` supports this dtype: native numbers of at most 64 bits, complex, booleans, times.
 

@@ -102,7 +102,7 @@ def file_reader(files: Files) -> ReadFile:
         except PathError:
             raise FormatError(
                 f"expected bytes, or the path of a file in {root or files}, got the path {path!r}; "
-                "files elsewhere are read by from_huggingface, from a dataset that `datasets` opened"
+                "load files elsewhere with `datasets`, and open the result"
             ) from None
 
     return read

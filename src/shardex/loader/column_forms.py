@@ -353,7 +353,7 @@ def _of_one_size(name: str, images: Ragged, mask: Mask | None) -> NDArray[Any]:
 
 _MEDIA_ADVICE = {
     2: ("audio of one number of channels", "sx.Audio(mono=True, ...)}"),
-    3: ("images of one size", "[sx.Resize((height, width))]} (or CenterCrop, RandomResizedCrop, Pad)"),
+    3: ("images of one size", "[sx.media.Resize((height, width))]} (or CenterCrop, RandomResizedCrop, Pad)"),
     4: ("videos of one number of frames and one size", "sx.Video(frames=..., size=(height, width))}"),
 }
 """By the number of dimensions: what batches need, and how to get it."""

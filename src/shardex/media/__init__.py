@@ -23,25 +23,18 @@ used.
 
 from shardex.media.audio import AudioInfo, audio_info, decode_audio, encode_audio
 from shardex.media.clip_batches import decode_audios, decode_videos
-from shardex.media.decode_threads import decode_threads
+from shardex.media.decode_threads import decode_threads as decode_threads
 from shardex.media.image_batches import decode_images
-from shardex.media.image_files import MAX_PIXELS, ImageInfo, image_info, is_whole_jpeg
-from shardex.media.image_steps import (
-    CenterCrop,
-    Flip,
-    ImageStep,
-    Pad,
-    RandomCrop,
-    RandomResizedCrop,
-    Resize,
-    check_steps,
-    size_after,
-)
+from shardex.media.image_files import MAX_PIXELS as MAX_PIXELS
+from shardex.media.image_files import ImageInfo, image_info
+from shardex.media.image_files import is_whole_jpeg as is_whole_jpeg
+from shardex.media.image_steps import CenterCrop, Flip, ImageStep, Pad, RandomCrop, RandomResizedCrop, Resize
+from shardex.media.image_steps import check_steps as check_steps
+from shardex.media.image_steps import size_after as size_after
 from shardex.media.images import decode_image, encode_image
 from shardex.media.video import VideoInfo, decode_frames, encode_video, video_info
 
 __all__ = [
-    "MAX_PIXELS",
     "AudioInfo",
     "CenterCrop",
     "Flip",
@@ -53,19 +46,15 @@ __all__ = [
     "Resize",
     "VideoInfo",
     "audio_info",
-    "check_steps",
     "decode_audio",
     "decode_audios",
     "decode_frames",
     "decode_image",
     "decode_images",
-    "decode_threads",
     "decode_videos",
     "encode_audio",
     "encode_image",
     "encode_video",
     "image_info",
-    "is_whole_jpeg",
-    "size_after",
     "video_info",
 ]

@@ -17,7 +17,7 @@ from ray.data.extensions import (
     get_arrow_extension_tensor_types,
 )
 
-from shardex.dataset import Dataset, from_arrow, join, open
+from shardex.dataset import Dataset, from_table, join, open
 from shardex.features import Array
 
 _TENSORS: tuple[type, ...] = tuple(get_arrow_extension_tensor_types())
@@ -58,10 +58,10 @@ def dataset_of(block: pa.Table) -> Dataset[Any]:
     """Return the samples of a block as a dataset; tensors become arrays, other columns are not copied."""
     tensors = [name for name in block.column_names if isinstance(block.schema.field(name).type, _TENSORS)]
     if not tensors:
-        return from_arrow(block)
+        return from_table(block)
     arrays = open({name: _arrays(block[name]) for name in tensors})
     rest = block.drop_columns(tensors)
-    return arrays if not rest.num_columns else join(from_arrow(rest), arrays).select(*block.column_names)
+    return arrays if not rest.num_columns else join(from_table(rest), arrays).select(*block.column_names)
 
 
 def _arrays(column: pa.ChunkedArray) -> Any:

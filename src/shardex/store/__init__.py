@@ -17,18 +17,17 @@ Upkeep:
 - `readable_rows`: reads the intact samples of damaged files in other formats
 """
 
-from shardex.native import native_place, versions_in
 from shardex.store.adopt import adopt
 from shardex.store.cache import cache
 from shardex.store.compact import compact
 from shardex.store.edit import Edit, edit
-from shardex.store.encode_ahead import encode_ahead
+from shardex.store.encode_ahead import encode_ahead as encode_ahead
 from shardex.store.recover import Lost, Recovered, recover
 from shardex.store.verify import Problem, leftovers, verify
-from shardex.store.versions import GRACE, Version, clean, history, restore
+from shardex.store.versions import GRACE as GRACE
+from shardex.store.versions import Version, clean, history, restore
 
 __all__ = [
-    "GRACE",
     "Edit",
     "Lost",
     "Problem",
@@ -39,12 +38,9 @@ __all__ = [
     "clean",
     "compact",
     "edit",
-    "encode_ahead",
     "history",
     "leftovers",
-    "native_place",
     "recover",
     "restore",
     "verify",
-    "versions_in",
 ]

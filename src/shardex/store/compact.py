@@ -78,7 +78,7 @@ def compact(
 
     >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
     >>> _ = sx.write(folder, [{"x": k} for k in range(5)], shard_rows=1)
-    >>> compact(folder), compact(folder), sx.history(folder)[-1].change
+    >>> compact(folder), compact(folder), sx.store.history(folder)[-1].change
     (2, None, 'compact: 5 fragments into 1')
     """
     place, latest = existing_place(path)

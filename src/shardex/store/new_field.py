@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import BatchBuilder, arrow_schema, to_table
-from shardex.dataset import Dataset, column_table, from_arrow
+from shardex.dataset import Dataset, column_table, from_table
 from shardex.errors import SchemaError
 from shardex.features import (
     NO_MEDIA,
@@ -88,7 +88,7 @@ class Values:
 def each_value(name: str, values: Any) -> Iterable[Any]:
     """Return the values of a field one by one; missing ones of pandas, polars and pyarrow are None."""
     if (table := column_table(name, values)) is not None:
-        values = from_arrow(table)
+        values = from_table(table)
     if isinstance(values, Dataset):
         if len(values.fields) != 1:
             raise SchemaError(f"expected a dataset of one field, got the fields {', '.join(values.fields)}")

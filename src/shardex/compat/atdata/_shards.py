@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from shardex.compat.atdata._protocols import DataSource
 from shardex.compat.atdata._sources import S3Source, URLSource
-from shardex.dataset import Dataset, concat, from_arrow
+from shardex.dataset import Dataset, concat, from_table
 from shardex.dataset import open as open_dataset
 from shardex.errors import FormatError, RemoteReadError
 from shardex.sources import absolute_path, is_url
@@ -50,7 +50,7 @@ class Shards:
         """Return the samples of all shards."""
         names = tuple(self.source.list_shards())
         if not names:
-            return from_arrow(pa.table({KEY: pa.array([], pa.string()), PACKED: pa.array([], pa.binary())}))
+            return from_table(pa.table({KEY: pa.array([], pa.string()), PACKED: pa.array([], pa.binary())}))
         if (found := self._read_in_place(names)) is not None:
             return found
         return self._open_again(names, [self._copy_of(one) for one in names], self._folder)

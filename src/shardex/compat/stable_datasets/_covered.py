@@ -139,7 +139,7 @@ COVERED: dict[str, str] = {
     "backends.StorageBackend.slice": "the protocol",
     "backends.StorageBackend.iter_batches": "the protocol",
     "backends.protocol.StorageBackend": "backends.StorageBackend",
-    "backends.ArrowBackend": "shardex.open of Arrow files, from_arrow of a table",
+    "backends.ArrowBackend": "shardex.open of Arrow files or a table",
     "backends.ArrowBackend.num_rows": "Dataset.__len__",
     "backends.ArrowBackend.num_shards": "the paths",
     "backends.ArrowBackend.is_file_backed": "the paths",

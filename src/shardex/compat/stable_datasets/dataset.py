@@ -35,7 +35,7 @@ from shardex.compat.stable_datasets.formatting import get_formatter
 from shardex.compat.stable_datasets.iterable import StableIterableDataset
 from shardex.compat.stable_datasets.samplers import Positions, ShardShuffleSampler, order_of, runs_by_shard
 from shardex.compat.stable_datasets.schema import DatasetInfo, Features, Video
-from shardex.dataset import Dataset, from_arrow, join
+from shardex.dataset import Dataset, from_table, join
 from shardex.errors import ArgumentError, RowError, ShardexError, TruncatedShardError
 from shardex.order import Order, Span
 from shardex.rows import normalise
@@ -309,7 +309,7 @@ class StableDataset:
             )
         added = pa.table({name: values})
         return self._copy(
-            _data=join(self._data, from_arrow(added)),
+            _data=join(self._data, from_table(added)),
             _features=Features({**self._features, name: feature}),
             _schema=_fields(self._schema, self._features).append(added.schema.field(0)),
             _counts=None,

@@ -368,7 +368,7 @@ def _saved_names(files: Files) -> tuple[str, ...] | None:
     if state.indices:
         raise FormatError(
             f"{files}/{_STATE}: expected the samples of all shards, got a selection of them (_indices_data_files); "
-            f"load the folder with datasets and pass the result to shardex.from_huggingface"
+            f"load the folder with datasets and pass the result to shardex.open"
         )
     return tuple(file.filename for file in state.files)
 

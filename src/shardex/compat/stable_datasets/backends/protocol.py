@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.arrow import features_of_arrow
-from shardex.dataset import Dataset, from_arrow
+from shardex.dataset import Dataset, from_table
 from shardex.features import Features, Null, Optional
 from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows
@@ -86,7 +86,7 @@ class BackendRows(AbstractRows):
 
 def data_of_table(table: pa.Table) -> Dataset:
     """Return a dataset of the values that a table stores."""
-    return from_arrow(table, stored_features(table.schema))
+    return from_table(table, stored_features(table.schema))
 
 
 def stored_features(schema: pa.Schema) -> Features:

@@ -55,8 +55,8 @@ def address(array: Any) -> int:
 # -- from tables ----------------------------------------------------------------------------------------------------
 
 
-def test_from_arrow_reads_a_pyarrow_table() -> None:
-    ds = sx.from_arrow(TABLE)
+def test_a_pyarrow_table_is_read() -> None:
+    ds = sx.open(TABLE)
     assert str(ds.features) == (
         "x int32, s text or none, b bool, v float32[2], r int64[?], t list of text, "
         "d struct of a int64, b bytes or none"
@@ -67,7 +67,7 @@ def test_from_arrow_reads_a_pyarrow_table() -> None:
 
 
 def test_nothing_is_copied() -> None:
-    ds = sx.from_arrow(TABLE)
+    ds = sx.open(TABLE)
     base = TABLE["v"].chunk(0).values.buffers()[1].address
     assert [address(ds[k].v) for k in (0, 9)] == [base, base + 9 * 8]
     assert ds.to_arrow()["v"].chunk(0).values.buffers()[1].address == base
@@ -88,7 +88,7 @@ def slices() -> Iterator[pa.Table]:
 
 @pytest.mark.parametrize("table", [*slices()])
 def test_sliced_tables(table: pa.Table) -> None:
-    ds = sx.from_arrow(table)
+    ds = sx.open(table)
     assert plain(ds) == table.to_pylist()
     assert plain(ds[k] for k in range(len(ds))) == table.to_pylist()
     assert ds.to_arrow().to_pylist() == table.to_pylist()
@@ -108,11 +108,11 @@ def test_round_trip_of_any_features(data: tuple[Features, list[dict[str, Any]]],
     reader = pa.RecordBatchReader.from_stream(ds)
     table = reader.read_all()
     table.validate(full=True)
-    again = sx.from_arrow(table)
+    again = sx.open(table)
     assert list(again) == list(ds)
     assert {name: _bare(f) for name, f in again.features.items()} == {name: _bare(f) for name, f in features.items()}
     begin = draw.draw(st.integers(0, len(samples)))
-    assert list(sx.from_arrow(table.slice(begin))) == samples[begin:]
+    assert list(sx.open(table.slice(begin))) == samples[begin:]
 
 
 def _bare(feature: Any) -> Any:
@@ -133,12 +133,12 @@ class _Rows:
 
 def test_schema_gives_features_that_arrow_types_lack() -> None:
     table = pa.table({"j": ['{"a": [1]}'], "v": [b"\1\0\2\0"], "c": [1]})
-    ds = sx.from_arrow(table, {"j": Json(), "v": Array("int16", (2,)), "c": sx.ClassLabel(("a", "b"))})
+    ds = sx.open(table, schema={"j": Json(), "v": Array("int16", (2,)), "c": sx.ClassLabel(("a", "b"))})
     assert ds[0] == {"j": {"a": [1]}, "v": np.array([1, 2], np.int16), "c": 1}
     with pytest.raises(SchemaError, match="got 'nonsense' in the schema"):
-        sx.from_arrow(table, {"nonsense": int})
+        sx.open(table, schema={"nonsense": int})
     with pytest.raises(SchemaError, match=r"expected a feature that string can be read as, got int64 - at field j"):
-        sx.from_arrow(table, {"j": int})
+        sx.open(table, schema={"j": int})
 
 
 def test_json_columns_and_nested_nulls() -> None:
@@ -150,7 +150,7 @@ def test_json_columns_and_nested_nulls() -> None:
             "h": [[1, None], [2, 3]],
         }
     )
-    ds = sx.from_arrow(table)
+    ds = sx.open(table)
     assert ds.features["j"] == Optional(Json()) and ds[0].j == {"a": 1}
     assert ds.features["d"] == Struct({"a": Struct({"b": Optional(Value("int64"))})})
     assert ds.features["l"] == Sequence(Struct({"q": Optional(Text())}))
@@ -162,28 +162,37 @@ def test_arrow_rows_have_a_fingerprint_and_pickle() -> None:
     rows = ArrowRows(TABLE)
     assert rows.fingerprint == ArrowRows(pa.concat_tables([TABLE.slice(0, 4), TABLE.slice(4)])).fingerprint
     assert rows.fingerprint != ArrowRows(TABLE.slice(1)).fingerprint
-    again = pickle.loads(pickle.dumps(sx.from_arrow(TABLE, {"s": Text()})[2:5]))
+    again = pickle.loads(pickle.dumps(sx.open(TABLE, schema={"s": Text()})[2:5]))
     assert plain(again) == TABLE.to_pylist()[2:5]
-    assert sx.from_arrow(again) is again
+    assert sx.open(again) is again
 
 
 def test_invalid_arrow_table_raises() -> None:
     offsets = pa.py_buffer(np.array([0, 2, 3], np.int32))
     bad = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"\xff\xfea")])
-    ds = sx.from_arrow(pa.table({"s": bad}))
+    ds = sx.open(pa.table({"s": bad}))
     with pytest.raises(FormatError, match="the table in memory, batch 0: expected valid Arrow data"):
         ds[0]
 
 
 def test_duplicate_column_names_raise() -> None:
     with pytest.raises(FormatError, match="expected columns of different names"):
-        sx.from_arrow(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]))
+        sx.open(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]))
 
 
-@pytest.mark.parametrize("thing", [[{"x": 1}], {"x": [1]}, "table.arrow", 3, pa.array([1, 2])])
-def test_from_arrow_of_other_types_raises(thing: Any) -> None:
-    with pytest.raises((ArgumentError, FormatError), match=r"expected an? (Arrow )?table"):
-        sx.from_arrow(thing)
+@pytest.mark.parametrize("thing", [3, np.zeros((2, 3))])
+def test_what_is_no_table_raises(thing: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"expected paths, or data in memory: .* a DataFrame, a table or a Hugging"):
+        sx.open(thing)
+
+
+def test_arrow_data_without_columns_raises() -> None:
+    with pytest.raises(FormatError, match="expected an Arrow table, got Int64Array"):
+        sx.open(pa.array([1, 2]))
+
+
+def test_a_column_may_have_the_name_of_a_method_of_rows() -> None:
+    assert sx.open(pd.DataFrame({"read": [1, 2]}))[1] == {"read": 2}
 
 
 def test_failing_arrow_stream_raises_format_error() -> None:
@@ -192,7 +201,7 @@ def test_failing_arrow_stream_raises_format_error() -> None:
             raise ValueError("the disk is on fire")
 
     with pytest.raises(FormatError, match="got Broken: the disk is on fire"):
-        sx.from_arrow(Broken())
+        sx.open(Broken())
 
 
 # -- other tools ------------------------------------------------------------------------------------------------------
@@ -200,7 +209,7 @@ def test_failing_arrow_stream_raises_format_error() -> None:
 
 def test_batches_and_readers() -> None:
     for data in (TABLE.to_batches()[0], TABLE.to_reader()):
-        assert plain(sx.from_arrow(data)) == TABLE.to_pylist()
+        assert plain(sx.open(data)) == TABLE.to_pylist()
 
 
 def test_polars_there_and_back() -> None:
@@ -216,7 +225,7 @@ def test_polars_there_and_back() -> None:
             "d": [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "z"}],
         }
     )
-    ds = sx.from_arrow(frame)
+    ds = sx.open(frame)
     assert plain(ds) == frame.to_dicts()
     back = pl.DataFrame(ds)
     assert back.equals(frame.with_columns(pl.col("c").cast(pl.String)))
@@ -225,18 +234,18 @@ def test_polars_there_and_back() -> None:
 
 def test_pandas_there_and_back() -> None:
     frame = pd.DataFrame({"s": ["a", "b", None], "x": [1.5, 2.5, 3.5], "c": pd.Categorical(["u", "v", "u"])})
-    ds = sx.from_arrow(frame)
+    ds = sx.open(frame)
     assert [s.c for s in ds] == ["u", "v", "u"] and ds.fields == ["s", "x", "c"]
     assert ds[2].s is None
     back = pd.DataFrame.from_arrow(ds)
     assert back["x"].tolist() == [1.5, 2.5, 3.5] and back["c"].tolist() == ["u", "v", "u"]
-    assert sx.from_arrow(ds.to_pandas())[0] == ds[0]
+    assert sx.open(ds.to_pandas())[0] == ds[0]
 
 
 def test_duckdb_there_and_back(tmp_path: Path) -> None:
     ds = sx.write(tmp_path / "d", [{"k": k, "name": f"n{k % 3}"} for k in range(1000)], shard_rows=100)
     connection = duckdb.connect().register("ds", ds)
-    found = sx.from_arrow(connection.sql("SELECT name, sum(k)::BIGINT AS total FROM ds GROUP BY name ORDER BY name"))
+    found = sx.open(connection.sql("SELECT name, sum(k)::BIGINT AS total FROM ds GROUP BY name ORDER BY name"))
     assert [s.name for s in found] == ["n0", "n1", "n2"] and sum(s.total for s in found) == 499_500
 
 
@@ -246,7 +255,7 @@ def test_pyarrow_reads_any_view(tmp_path: Path) -> None:
         table = pa.table(view)
         assert table["x"].to_pylist() == [s.x for s in view]
         assert view.to_arrow().equals(table)
-        assert plain(sx.from_arrow(table)) == plain(view)
+        assert plain(sx.open(table)) == plain(view)
 
 
 def test_to_arrow_does_not_copy_mapped_files(tmp_path: Path) -> None:
@@ -291,7 +300,7 @@ def test_arrow_only_types_round_trip(tmp_path: Path) -> None:
     )
     with pa.ipc.new_file(str(tmp_path / "x.arrow"), table.schema) as file:
         file.write_table(table)
-    for ds in (sx.open(tmp_path / "x.arrow"), sx.from_arrow(table)):
+    for ds in (sx.open(tmp_path / "x.arrow"), sx.open(table)):
         assert ds.features["at"] == Timestamp("ms", "UTC")
         assert ds.to_arrow().to_pydict() == table.to_pydict()
         mixed = ds.shuffle()
@@ -316,7 +325,7 @@ def test_error_of_a_misfit_value_names_its_sample(tmp_path: Path) -> None:
 def test_columns_of_missing_values_have_the_form_of_the_field() -> None:
     """Fixed lists and dictionaries with nulls: a read of nulls only was a list, other reads were masked arrays."""
     fixed = pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))
-    ds = sx.from_arrow(pa.table({"fixed": fixed, "coded": pa.array([7, None]).dictionary_encode()}))
+    ds = sx.open(pa.table({"fixed": fixed, "coded": pa.array([7, None]).dictionary_encode()}))
     for rows in ([0], [1], [0, 1], []):
         columns = ds.read(rows)
         assert columns["fixed"].values.shape == (len(rows), 2) and columns["coded"].values.dtype == np.int64

@@ -1,4 +1,4 @@
-"""Datasets from the tables of other tools: `from_arrow` for everything that exports Arrow data, `from_huggingface`.
+"""Datasets from tables and columns of other tools: Arrow, pandas, polars, DuckDB and Hugging Face. `open` uses it.
 
 Arrow data is not copied. The way back is `Dataset.to_arrow`, `to_pandas` and `to_huggingface`, and the Arrow stream
 that every dataset exports (`to_arrow.py`).
@@ -16,9 +16,8 @@ import pyarrow as pa
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.combine import join
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.decoded_rows import decoded
-from shardex.dataset.huggingface import import_datasets, rows_of
+from shardex.dataset.huggingface import rows_of
 from shardex.dataset.memory_rows import ColumnRows
 from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.features import Features
@@ -43,22 +42,8 @@ class HubDataset(Protocol):
         """Number of its samples."""
 
 
-def from_arrow(data: Any, schema: Any = None) -> Dataset:
-    """Return a dataset over an Arrow table in memory, without a copy.
-
-    `data` is a pyarrow table or batch, a polars or pandas DataFrame, a DuckDB relation, or any object with
-    ``__arrow_c_stream__`` or ``__arrow_c_array__``. `schema` has the features that Arrow types do not determine.
-
-    >>> from_arrow(pa.table({"x": [1, 2], "v": [[1.5], [2.5, 3.5]]}))
-    Dataset(2 samples: x int64, v float64[?] - ArrowRows)
-    """
-    if isinstance(data, Dataset):
-        return data
-    return Dataset(decoded(ArrowRows(_table(data), None if schema is None else Features.of(schema))))
-
-
 def is_table(data: Any) -> bool:
-    """Return True for data that `from_arrow` or `from_huggingface` takes; False for a dataset of shardex.
+    """Return True for data that `from_table` takes, and for all splits of Hugging Face; False for a dataset of shardex.
 
     >>> is_table(pa.table({"x": [1]})), is_table([{"x": 1}])
     (True, False)
@@ -74,16 +59,25 @@ def _is_huggingface(data: Any) -> bool:
 
 
 def from_table(data: Any, schema: Any = None) -> Dataset:
-    """Return a dataset over a table of another tool."""
+    """Return a dataset over a table in memory, without a copy.
+
+    `data` is a pyarrow table or batch, a polars or pandas DataFrame, a DuckDB relation, another object with
+    ``__arrow_c_stream__`` or ``__arrow_c_array__``, or a Hugging Face dataset. `schema` has the features that Arrow
+    types do not determine.
+
+    >>> from_table(pa.table({"x": [1, 2], "v": [[1.5], [2.5, 3.5]]}))
+    Dataset(2 samples: x int64, v float64[?] - ArrowRows)
+    """
     if not _is_huggingface(data):
-        return from_arrow(data, schema)
+        return Dataset(decoded(ArrowRows(_arrow_table(data), None if schema is None else Features.of(schema))))
     if isinstance(data, dict):
         raise ArgumentError(
-            f"expected one split, got all of {', '.join(map(str, data))}: pass one of them, or use from_huggingface"
+            f"expected one split, got all of {', '.join(map(str, data))}: pass one of them, or use load_dataset"
         )
     if schema is not None:
         raise ArgumentError("expected no schema for a Hugging Face dataset, which has features, got one: cast it first")
-    return from_huggingface(data)  # type: ignore[no-any-return]
+    rows, order = rows_of(data)
+    return Dataset(decoded(rows), order)
 
 
 def from_columns(columns: Mapping[str, Any]) -> Dataset:
@@ -98,7 +92,7 @@ def from_columns(columns: Mapping[str, Any]) -> Dataset:
     rest = {name: column for name, column in columns.items() if name not in tables}
     if not tables:
         return Dataset(decoded(ColumnRows(columns)))
-    parts = [from_arrow(table) for table in tables.values()]
+    parts = [from_table(table) for table in tables.values()]
     if rest:
         parts.append(Dataset(decoded(ColumnRows(rest))))
     lengths = {name: len(part) for part in parts for name in part.fields}
@@ -133,18 +127,11 @@ def _is_of_pandas(dtype: Any) -> bool:
     return pandas is not None and isinstance(dtype, pandas.api.extensions.ExtensionDtype)
 
 
-def _table(data: Any) -> pa.Table:
+def _arrow_table(data: Any) -> pa.Table:
     try:
-        if isinstance(data, pa.Table):
-            return data
-        if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-            return pa.table(data)
+        return data if isinstance(data, pa.Table) else pa.table(data)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise FormatError(f"expected an Arrow table, got {type(data).__name__}: {error}{_advice(data)}") from error
-    raise ArgumentError(
-        f"expected a table of pyarrow, polars, pandas or DuckDB, or another with __arrow_c_stream__, got "
-        f"{type(data).__name__}; open lists of samples and files by sx.open"
-    )
 
 
 def _advice(data: Any) -> str:
@@ -157,16 +144,3 @@ def _advice(data: Any) -> str:
 def _is_pandas_frame(data: Any) -> bool:
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(data, pandas.DataFrame)
-
-
-def from_huggingface(data: Any) -> Any:
-    """Return a dataset over a `datasets.Dataset`, without a copy; for a `datasets.DatasetDict` a `DatasetDict`.
-
-    Selected, sorted and shuffled ones become views of the same table. Class labels, arrays, JSON, images, audio and
-    video keep their types; where only the path of an image is stored, the local file is read. Formats and transforms
-    are ignored.
-    """
-    if isinstance(data, import_datasets("from_huggingface").DatasetDict):
-        return DatasetDict({str(name): from_huggingface(one) for name, one in data.items()})
-    rows, order = rows_of(data)
-    return Dataset(decoded(rows), order)
