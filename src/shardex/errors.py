@@ -39,6 +39,7 @@
     │       └── ForkSafetyError               remote storage used in a forked child process
     ├── ClosedError (ValueError)              a writer or loader used after `close`
     ├── WorkerError (RuntimeError)            a worker process that died, or an error that cannot be unpickled
+    ├── PluginError (ImportError)             a package that adds something to shardex and cannot be used
     ├── MissingExtraError (ImportError)       an optional dependency that is not installed
     └── UnsupportedPlatformError (ImportError)  Windows, a big-endian machine, or Python of 32 bits
 
@@ -71,6 +72,7 @@ __all__ = [
     "MissingExtraError",
     "NotFoundError",
     "PathError",
+    "PluginError",
     "QueryError",
     "RangeError",
     "RemoteChangedError",
@@ -253,6 +255,10 @@ class ClosedError(ShardexError, ValueError):
 
 class WorkerError(ShardexError, RuntimeError):
     """A worker process that died, or that raised an error which cannot be unpickled here."""
+
+
+class PluginError(ShardexError, ImportError):
+    """What an installed package adds to shardex by an entry point cannot be used."""
 
 
 class MissingExtraError(ShardexError, ImportError):

@@ -33,7 +33,7 @@ from shardex.errors import (
 )
 from shardex.features import COMPACT, MSGPACK, NPY, Array, Bytes, Features, Json, Optional, Text, Value
 from shardex.files import Stage, find
-from shardex.formats import bins, format_named, open_rows
+from shardex.formats import bins, open_rows
 from shardex.formats.bins import BinRows, create, recognise
 from shardex.rows import AbstractRows, Rows
 
@@ -197,7 +197,6 @@ def test_rows_pickle_as_what_was_opened(tmp_path: Path) -> None:
     real(tmp_path / "d", b"b")
     with pytest.raises(StaleIndexError):
         pickle.loads(pickle.dumps(rows))
-    assert format_named("bins").recognise is recognise
 
 
 # -- damage ---------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ ROOMS = {name: rank for rank, name in enumerate(LIST.split())}
 FLAT = {
     "errors": -1.0,
     "other_names": -0.5,
+    "plugins": -0.5,
     "progress": -1.0,
     "rows": 6.5,
     "testing": 99.0,

@@ -32,7 +32,7 @@ from shardex.cli.terminal import (
 from shardex.dataset import Dataset, write
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, NotFoundError, ShardexError, nearest
-from shardex.formats import FORMATS, ShardRows, check_options, format_named
+from shardex.formats import ShardRows, check_options, format_named, format_names
 from shardex.sources import place_of
 
 _MOST_LINES = 10
@@ -44,7 +44,7 @@ _FUNCTION = "A function as module:name, of a module in this folder or an install
 def convert(
     what: What,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="A folder or URL for the new dataset.")],
-    to: Annotated[str, typer.Option(help=f"Format of the new dataset, one of {', '.join(FORMATS)}.")] = "arrow",
+    to: Annotated[str, typer.Option(help=f"Format of the new dataset, one of {', '.join(format_names())}.")] = "arrow",
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
     executor: Annotated[str | None, typer.Option(help="threads, processes, ray, or ray://host:port.")] = None,
     where: Annotated[str | None, typer.Option(help="Only samples that fulfil this SQL condition.")] = None,

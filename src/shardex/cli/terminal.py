@@ -19,7 +19,7 @@ import typer
 
 from shardex.errors import ArgumentError, ShardexError
 from shardex.files import find
-from shardex.formats import FORMATS, format_named, recognise
+from shardex.formats import format_named, format_names, recognise
 
 _FIRST_BYTES = 64
 _ADVISED = "rebuild|trust_paths|checksums|truncated|infer_from|decode|cache"
@@ -28,7 +28,9 @@ _ADVISED = "rebuild|trust_paths|checksums|truncated|infer_from|decode|cache"
 What = Annotated[
     list[str], typer.Argument(metavar="WHAT", help="A folder, a file, a quoted pattern, or several files.")
 ]
-Format = Annotated[str | None, typer.Option("--format", help=f"One of {', '.join(FORMATS)}; recognised if not given.")]
+Format = Annotated[
+    str | None, typer.Option("--format", help=f"One of {', '.join(format_names())}; recognised if not given.")
+]
 Options = Annotated[
     list[str] | None,
     typer.Option("-o", metavar="NAME=VALUE", help="Option of the format, such as window=1024; may be repeated."),

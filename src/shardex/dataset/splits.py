@@ -34,12 +34,12 @@ from typing import Any
 from shardex.errors import ArgumentError, NotFoundError
 from shardex.files import Files, expand_braces, find, named_split, natural_order
 from shardex.formats import (
-    FORMATS,
     classes_of_splits,
-    format_named,
     is_metadata,
+    matches,
     recognise,
     saved_splits,
+    signature_of,
     split_folders,
 )
 from shardex.sources import LocalSource, check_text, is_url, plain_name
@@ -181,7 +181,7 @@ class SplitFinder:
         return splits or {DEFAULT: [Unit(given[0], is_folder=True)] if len(given) == 1 else units}
 
     def _is_media(self, files: Files) -> bool:
-        if self.format not in (None, "folder") or not format_named("folder").recognise(files):
+        if self.format not in (None, "folder") or not signature_of("folder").match(files):
             return False
         return self.format is not None or recognise(files) == "folder"  # raises if it may be another format too
 
@@ -330,7 +330,7 @@ def _is_data(name: str) -> bool:
 
 
 def _formats(files: Files) -> list[str]:
-    return [name for name in FORMATS if format_named(name).recognise(files)]
+    return [name for name, _ in matches(files)]
 
 
 def _only_names(names: Sequence[str]) -> Files:

@@ -227,7 +227,7 @@ def write_in_parts(
         _check_fields(folder, Features.of(schema))
         parts = list(cut_rows(len(source), rows))
         with folder.opened(), _kept_after_errors(folder, inputs, module, target, mode, len(parts)) as finished:
-            first = _first_name(folder, module, path, mode, began)
+            first = _first_name(folder, format, path, mode, began)
             part_format, part_options = (module.part_format, {}) if module.part_format else (format, options)
             part_options = dict(module.join.part_options(path, mode, part_options))
             part_options.pop("generate_keys", None)  # a sample without a key is an error
@@ -273,14 +273,15 @@ def _check_fields(folder: JobFolder, features: Features) -> None:
         )
 
 
-def _first_name(folder: JobFolder, module: Format, path: str, mode: str, began: Began | None) -> int:
+def _first_name(folder: JobFolder, format: str, path: str, mode: str, began: Began | None) -> int:
     """Return the number of the first sample, for a format that names samples.
 
     Samples that were added since the run began may be those of another run of the job, under names that are not known.
     """
+    module = format_named(format)
     if module.name_field is None or mode != "append" or not exists(place_of(path), module):
         return 0
-    number = len(open_dataset(path, format=module.name))
+    number = len(open_dataset(path, format=format))
     if began is None or began.state == module.join.state(path):
         return folder.agreed(_FIRST, number)
     if (noted := folder.noted(_FIRST, int)) is None:

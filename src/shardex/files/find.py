@@ -91,6 +91,24 @@ class Files:
         """The saved list of the files of a local folder of very many, if it is up to date."""
         return load_listing(self) if self.is_local_folder else None
 
+    def has(self, path: str) -> bool:
+        """Return True if this is a folder with this file, or with files below this path if it ends in a slash."""
+        if not self.folder:
+            return False
+        if path == f"{STORE_FOLDER}/" and self.manifests is not None:
+            return self.is_native
+        if self.is_local_folder and not os.path.lexists(os.path.join(self.source.url, path)):
+            return False  # without listing the folder
+        return any(one.startswith(path) for one in self.paths) if path.endswith("/") else path in self.paths
+
+    @property
+    def has_linked_folders(self) -> bool:
+        """True for a local folder with links to folders, whose files are not among the paths."""
+        if not self.is_local_folder:
+            return False
+        with os.scandir(self.source.url) as entries:
+            return any(entry.is_symlink() and entry.is_dir() for entry in entries)
+
     def __str__(self) -> str:
         what, count = (self.what, 1) if isinstance(self.what, str) else (self.what[0], len(self.what))
         what = what.partition("?")[0] if what.startswith("http") else what  # a query may contain a secret

@@ -1,13 +1,14 @@
 """The container formats: each recognises its files, opens them as rows, and writes samples.
 
-In: `Files`, or a path to write to. Out: `ShardRows` and `ShardWriter`. Each format module defines a `Format`;
-`registry` imports it when it is first needed. The native format is one of them, in `store.format`.
+In: `Files`, or a path to write to. Out: `ShardRows` and `ShardWriter`. Each format is a package that defines a `Format`
+and is imported when it is first needed. The native format is one of them, in `native.format`.
 
 Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offset and length of each sample,
 `record_rows` copies the bytes, and the format decodes them. Arrow and Parquet: `table_rows` reads tables of the room
 `arrow`. Writers encode samples into staged shards (`sample_writer`).
 
-- `registry`: the table of formats; recognises and opens files
+- `signatures`: the table of formats; recognises files by their names and first bytes
+- `registry`: the interface of a format; opens files
 - `record_rows`: rows that are byte ranges of files
 - `record_fields`: the fields of records without a schema: all keys, each with a feature that fits its values
 - `table_rows`: rows of Arrow and Parquet files
@@ -59,15 +60,21 @@ from shardex.formats.arrow.writer import ArrowFilesWriter
 from shardex.formats.folder.files import classes_of_splits, is_metadata, split_folders
 from shardex.formats.join_shards import STAGE
 from shardex.formats.registry import (
-    FORMATS,
     Format,
     ShardRows,
     ShardWriter,
     check_options,
     format_named,
     open_rows,
+)
+from shardex.formats.signatures import (
+    FORMATS,
+    Signature,
+    format_names,
+    matches,
     recognise,
     saved_splits,
+    signature_of,
 )
 from shardex.formats.table_rows import TableRows
 
@@ -89,6 +96,7 @@ __all__ = [
     "SampleSchema",
     "ShardRows",
     "ShardWriter",
+    "Signature",
     "StoredSample",
     "TableError",
     "TableRows",
@@ -98,11 +106,13 @@ __all__ = [
     "decompressed_lines",
     "find_lines_of",
     "format_named",
+    "format_names",
     "is_empty_cache",
     "is_metadata",
     "load_locations",
     "load_schema",
     "map_table",
+    "matches",
     "metadata_json",
     "open_files",
     "open_rows",
@@ -110,6 +120,7 @@ __all__ = [
     "recognise",
     "resolved",
     "saved_splits",
+    "signature_of",
     "split_folders",
     "state_of",
 ]

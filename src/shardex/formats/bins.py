@@ -349,4 +349,4 @@ def _bin_name(number: int) -> str:
 
 
 _join = JoinShards(_OWNED, ".dat", publish_last=(HEAD, INDEX))
-FORMAT = Format("bins", recognise, open, create, _join, part_format="arrow")
+FORMAT = Format(open, create, _join, part_format="arrow")

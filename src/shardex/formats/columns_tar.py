@@ -332,8 +332,6 @@ class ColumnsRows(RecordRows):
 
 
 FORMAT = Format(
-    "columns_tar",
-    recognise,
     open,
     create,
     JoinShards(OWNED, ".tar", publish_last=(TABLE,)),

@@ -216,8 +216,6 @@ class _LineWriter(_ForagerWriter):
 
 
 FORMAT = Format(
-    "data_forager",
-    recognise,
     open,
     create,
     JoinShards(_OWNED, ".bin", publish_last=(NAMES, TABLE)),

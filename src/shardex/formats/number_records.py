@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownFormatError
+from shardex.errors import ArgumentError, RowError, SchemaError, UnknownFormatError
 from shardex.features import Features
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
@@ -25,16 +25,7 @@ from shardex.formats.tokens.format import StoredRows
 from shardex.kernel import Columns, Integers, Ragged, digest
 from shardex.sources import ByteRange, Source, Stat
 
-_BESIDE = (".json", ".md", ".model", ".txt", ".vocab", ".yaml", ".yml")
-"""Extensions of files that describe data: a tokenizer, a license."""
 _UNLIMITED = 1 << 62
-
-
-def holds_only(files: Files, *extensions: str) -> bool:
-    """Return True if there are files with these extensions, and no other data."""
-    if not files.having(*extensions).paths:
-        return False
-    return all(path.lower().endswith((*extensions, *_BESIDE)) for path in files.having("").paths)
 
 
 def data_files(files: Files, extension: str) -> Files:
@@ -48,14 +39,6 @@ def data_files(files: Files, extension: str) -> Files:
 def first_bytes(source: Source, path: str, count: int) -> bytes:
     """Return the first bytes of a file, fewer if it is shorter."""
     return bytes(source.read(path, [ByteRange(0, min(count, source.stat(path).size))])[0])
-
-
-def begins_with(source: Source, path: str, magic: bytes) -> bool | None:
-    """Return whether a file begins with these bytes; None if it cannot be read: only its name is known."""
-    try:
-        return first_bytes(source, path, len(magic)) == magic
-    except ShardexError:
-        return None
 
 
 class PlacedRecords:

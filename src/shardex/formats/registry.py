@@ -1,15 +1,14 @@
-"""The table of formats, the interface of a format (`Format`, `ShardWriter`), and opening files by format.
+"""The interface of a format (`Format`, `ShardWriter`), and opening files by format.
 
-Each format is a module with a constant `FORMAT`: functions that recognise files, open them as rows and create a
-dataset, and properties that other rooms use. The module is imported when it is first needed. `open_rows`
-opens files as rows; the rows pickle as a description of what was opened (`Opened`) and are opened again when unpickled.
+Each format is a package with a constant `FORMAT`: functions that open files as rows and create a dataset, and
+properties that other rooms use. It is imported when it is first needed; `signatures` has the table of formats and
+recognises files. `open_rows` opens files as rows; the rows pickle as a description of what was opened (`Opened`) and
+are opened again when unpickled.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,31 +18,15 @@ from typing import Any, Protocol, cast, get_args
 
 import numpy as np
 
-from shardex.errors import ArgumentError, FormatError, StaleIndexError, UnknownFormatError, nearest
+from shardex.errors import ArgumentError, ShardexError, StaleIndexError
 from shardex.features import Features, dtype_text
-from shardex.files import Files, What, check_mode, display_name, find, with_checksums
+from shardex.files import What, check_mode, display_name, find, with_checksums
+from shardex.formats.signatures import FORMATS, Signature, format_names, plugin_of, recognise
 from shardex.jobs import FinishedPart, JobFolder
 from shardex.other_names import OPEN, instead
+from shardex.plugins import load
 from shardex.rows import AbstractRows, Keyed
-from shardex.sources import COMPRESSED, ByteRange, Place, Source, keyring, read_keyring
-
-FORMATS: dict[str, str] = {
-    "arrow": "shardex.native.format",
-    "columns_tar": "shardex.formats.columns_tar",
-    "bins": "shardex.formats.bins",
-    "tokens": "shardex.formats.tokens.format",
-    "tar": "shardex.formats.tar.format",
-    "jsonl": "shardex.formats.jsonl.format",
-    "text": "shardex.formats.text.format",
-    "csv": "shardex.formats.csv.format",
-    "parquet": "shardex.formats.parquet.format",
-    "megatron": "shardex.formats.megatron.format",
-    "nanogpt": "shardex.formats.nanogpt.format",
-    "npy": "shardex.formats.npy.format",
-    "data_forager": "shardex.formats.data_forager_folder",
-    "folder": "shardex.formats.folder.format",
-}
-"""Name and module of each format, in the order in which their `recognise` is called."""
+from shardex.sources import Place, Source, keyring, read_keyring
 
 _INDEXING = ("rebuild", "progress", "workers", "executor")
 """Options of formats that have an index, and of storing checksums."""
@@ -53,9 +36,6 @@ _ACCESS = ("cache", "cache_limit", "access", "trusted", "compressed")
 """Options of all formats: how remote and compressed files are read on this machine."""
 _EVERY = ("sample_type", "format", "checksums", *_ACCESS)
 """Options of `open` for every format, which an option may be a misspelling of."""
-
-_SPLITS, _SPLIT = "dataset_dict.json", "/state.json"
-"""Files that Hugging Face saves in the folder of a DatasetDict, and in that of each of its splits."""
 
 
 class ShardWriter(Protocol):
@@ -107,11 +87,8 @@ class Join(Protocol):
 
 @dataclass(frozen=True)
 class Format:
-    """How one kind of shard is recognised, read and written; a format module defines one as `FORMAT`."""
+    """How one kind of shard is read and written; its `Signature` says where it is and how its files are recognised."""
 
-    name: str
-    recognise: Callable[[Files], int]
-    """Confidence that the files are of this format: 0 no, 1 by the names of some, 2 by content that no other has."""
     open: Callable[..., ShardRows]
     """``open(files, *, schema=None, **options)`` returns the rows of the files."""
     create: Callable[..., ShardWriter]
@@ -147,7 +124,7 @@ class Format:
         if self.is_dataset is not None and not self.is_dataset(place):
             return None
         there = check_mode(place, mode, known=self.is_dataset is not None)
-        return open_rows(place.url, self.name).features if self.stores_schema and there and mode == "append" else None
+        return self.open(find(place.url)).features if self.stores_schema and there and mode == "append" else None
 
 
 @dataclass(frozen=True)
@@ -214,11 +191,10 @@ def _open_again(opened: Opened, fingerprint: str, keys: str = "") -> ShardRows:
 
 def format_named(name: str) -> Format:
     """Return the format of this name; imports its module when it is first needed."""
-    if name not in FORMATS:
-        raise UnknownFormatError(
-            f"expected a format out of {', '.join(sorted(FORMATS))}, got {name!r}{nearest(name, FORMATS)}"
-        )
-    return cast(Format, importlib.import_module(FORMATS[name]).FORMAT)
+    if name in FORMATS:
+        return cast(Format, load(FORMATS[name].format))
+    plugin = plugin_of(name)
+    return plugin.load(Format, plugin.load(Signature).format)
 
 
 def open_rows(what: What, format: str | None = None, *, wanted: Features | None = None, **options: Any) -> ShardRows:
@@ -228,11 +204,19 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     `access` set how remote files are cached (see `find`); ``checksums=True`` stores checksums of the files, which are
     verified from now on (see `with_checksums`).
     """
-    _check_names(format, options)
-    access = {option: options.pop(option) for option in _ACCESS if option in options}
-    files, make = find(what, **access, progress=options.get("progress")), bool(options.pop("checksums", False))
-    name = format or recognise(files)
-    container = format_named(name)
+    access = {option: options[option] for option in _ACCESS if option in options}
+    try:
+        if format is not None:
+            _check_names(format, options)
+        files = find(what, **access, progress=options.get("progress"))
+        name = format or recognise(files)
+    except ShardexError:
+        _check_names(format, options)
+        raise
+    container, make = format_named(name), bool(options.get("checksums", False))
+    if not {"schema", *_EVERY, *_options_of(container)}.issuperset(options):
+        _check_names(format, options)
+    options = {option: value for option, value in options.items() if option not in ("checksums", *_ACCESS)}
     files = with_checksums(files, make, **{option: options[option] for option in _INDEXING if option in options})
     if make:  # storing checksums used these options, even if the format has none of them
         options = {option: options[option] for option in options if option not in _INDEXING}
@@ -246,15 +230,12 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
 
 
 def _check_names(format: str | None, options: Mapping[str, Any]) -> None:
-    """Raise ArgumentError for an option that `open` does not have, before files are looked for."""
+    """Raise ArgumentError for an option that neither `open` has nor the format, or without one any format."""
     if not options.keys() - {"schema", *_EVERY}:
         return
     checksums = _INDEXING if options.get("checksums") else ()
-    known = {
-        *_EVERY,
-        *checksums,
-        *(option for name in ([format] if format else FORMATS) for option in _options_of(name)),
-    }
+    formats = [format_named(name) for name in ([format] if format else format_names())]
+    known = {*_EVERY, *checksums, *(option for one in formats for option in _options_of(one))}
     for option in options:
         if option not in known:
             of = f"the format {format}" if format else "open and of formats"
@@ -262,8 +243,8 @@ def _check_names(format: str | None, options: Mapping[str, Any]) -> None:
             raise ArgumentError(f"expected options of {of} ({has}), got {option!r}{instead(OPEN, option, known)}")
 
 
-def _options_of(name: str) -> list[str]:
-    parameters = inspect.signature(format_named(name).open).parameters.values()
+def _options_of(format: Format) -> list[str]:
+    parameters = inspect.signature(format.open).parameters.values()
     return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
 
 
@@ -291,76 +272,3 @@ def check_options(function: Any, name: str, options: Mapping[str, Any], others: 
             wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
             raise ArgumentError(f"expected {wanted} for the option {option} of the format {name}, got {value!r}")
     return options
-
-
-def recognise(files: Files) -> str:
-    """Return the name of the one format that recognises these files."""
-    likely = []
-    for name in FORMATS:
-        if (sure := int(format_named(name).recognise(files))) == 2:
-            return name
-        likely += [name] * sure
-    if len(likely) == 1:
-        _refuse_splits(files)
-        return likely[0]
-    if likely:
-        raise UnknownFormatError(
-            f"{files}: expected shards of one format ({', '.join(likely)}), got {_describe(files)}; choose with "
-            + " or ".join(f'format="{name}"' for name in likely)
-        )
-    raise UnknownFormatError(
-        f"{files}: expected shards of a known format ({', '.join(sorted(FORMATS))}) or media files, got "
-        f"{_describe(files)}; {_remedy(files)}"
-    )
-
-
-def saved_splits(files: Files) -> list[str]:
-    """Return the folders of the splits in a folder saved by ``DatasetDict.save_to_disk`` of Hugging Face."""
-    if not files.folder or _SPLITS not in files.paths:
-        return []
-    return [folder for path in files.paths if (folder := path.removesuffix(_SPLIT)) != path and "/" not in folder]
-
-
-def _refuse_splits(files: Files) -> None:
-    if len(some := saved_splits(files)) > 1:
-        raise UnknownFormatError(
-            f"{files}: expected one dataset, got a DatasetDict of Hugging Face with the splits {', '.join(some)}; open "
-            f'all of them with sx.load_dataset("{files}"), or one with sx.open("{os.path.join(str(files), some[0])}")'
-        )
-
-
-def _remedy(files: Files) -> str:
-    """Return what to do about files that no format recognises; a format is named only if it can read them."""
-    if not files.paths:
-        return "check the path"
-    if len({os.path.splitext(path)[1] for path in files.paths}) > 1:
-        return f"name the files to read by a pattern such as {os.path.join(str(files), '*.jsonl')}"
-    if _head(files).translate(None, _TEXT) == b"":
-        return 'if they are lines of text or of JSON, open them with format="text" or format="jsonl"'
-    return 'if they are raw numbers, open them with format="tokens" and dtype=; otherwise write them with sx.write'
-
-
-_TEXT = bytes([*range(9, 14), *range(32, 127), *range(128, 256)])
-"""Bytes that text can have."""
-
-
-def _head(files: Files) -> bytes:
-    first = files.paths[0]
-    try:
-        return bytes(files.source.read(first, [ByteRange(0, min(16, files.source.stat(first).size))])[0])
-    except (FormatError, OSError):
-        return b""
-
-
-def _describe(files: Files) -> str:
-    if not files.paths:
-        return "an empty folder"
-    kinds: dict[str, int] = {}
-    for path in files.paths:
-        kind = os.path.splitext(path)[1] or "(no extension)"
-        kinds[kind] = kinds.get(kind, 0) + 1
-    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1])[:5])
-    head = _head(files)
-    compressed = ", compressed: unpack it first" if head.startswith(tuple(COMPRESSED)) else ""
-    count = len(files.paths)
-    return f"{count} file{'s' * (count != 1)} ({counted}), {files.paths[0]} beginning with {head!r}{compressed}"

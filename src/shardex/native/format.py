@@ -87,8 +87,6 @@ def _open_native(source: Source, schema: Features | None, trust_paths: bool, ver
 
 
 FORMAT = Format(
-    "arrow",
-    recognise,
     open,
     ArrowWriter,
     JoinParts(),

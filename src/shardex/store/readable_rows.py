@@ -25,7 +25,7 @@ from shardex.dataset import Dataset, ListRows, ReadSize, byte_size
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.files import Files, What, find
-from shardex.formats import format_named, recognise
+from shardex.formats import format_named, recognise, signature_of
 from shardex.kernel import Columns, Integers
 from shardex.native import read_pieces
 from shardex.progress import Bar
@@ -204,9 +204,9 @@ def open_readable_files(what: What, **options: Any) -> Iterator[ReadableFiles]:
 def _open_files(files: Files, format: str, options: dict[str, Any], folder: str, whole: ShardexError) -> ReadableFiles:
     """Try to open each file alone, then open all that can be opened as one dataset."""
     good, errors, links = list[str](), list[str](), os.path.join(folder, "all")
-    container = format_named(format)
+    container, signature = format_named(format), signature_of(format)
     for number, path in enumerate(files.paths):
-        if not container.recognise(Files(files.source, (path,), files.name(number))):
+        if not signature.match(Files(files.source, (path,), files.name(number))):
             continue
         stored = _stored_path(files, number)
         alone = _with_folder(os.path.join(folder, str(number), stored))

@@ -21,9 +21,9 @@ import shardex as sx
 from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownFormatError
 from shardex.features import ClassLabel, Features
 from shardex.files import find
-from shardex.formats import open_rows, record_fields
+from shardex.formats import FORMATS, open_rows, record_fields
 from shardex.formats.csv import format as csv_files
-from shardex.formats.csv.format import CsvRows, create, recognise
+from shardex.formats.csv.format import CsvRows, create
 from tests.formats.jsonl.test_format import every, put
 
 NUMBERS = itertools.count()
@@ -201,7 +201,7 @@ def test_delimiters(tmp_path: Path) -> None:
 def test_recognise(tmp_path: Path, names: list[str], expected: bool) -> None:
     for name in names:
         put(tmp_path / name)
-    assert recognise(find(tmp_path)) is expected
+    assert bool(FORMATS["csv"].match(find(tmp_path))) is expected
 
 
 def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:

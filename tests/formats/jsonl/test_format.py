@@ -36,9 +36,9 @@ from shardex.features import Array, Bytes, ClassLabel, Features, Json, Optional,
 from shardex.features import Sequence as SequenceFeature
 from shardex.files import Scan, Stage, find
 from shardex.files import scan as scan_module
-from shardex.formats import open_rows
+from shardex.formats import FORMATS, open_rows
 from shardex.formats.jsonl import lines
-from shardex.formats.jsonl.format import JsonLines, create, recognise
+from shardex.formats.jsonl.format import JsonLines, create
 from shardex.formats.jsonl.lines import LineScanner
 from shardex.formats.text.format import LineRows
 from shardex.kernel import Ragged
@@ -516,7 +516,7 @@ def test_error_shows_the_start_of_a_long_line(tmp_path: Path) -> None:
 def test_recognise(tmp_path: Path, names: list[str], expected: bool) -> None:
     for name in names:
         put(tmp_path / name)
-    assert recognise(find(tmp_path)) is expected
+    assert bool(FORMATS["jsonl"].match(find(tmp_path))) is expected
 
 
 def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
@@ -753,7 +753,7 @@ def test_writing_no_samples(tmp_path: Path) -> None:
     path = write(tmp_path / "d", {"n": int}, [])
     rows = opened(path, schema=Features.of({"n": int}))
     assert len(rows) == 0
-    assert recognise(find(path))
+    assert FORMATS["jsonl"].match(find(path))
 
 
 @pytest.mark.parametrize(

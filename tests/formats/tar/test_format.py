@@ -53,10 +53,10 @@ from shardex.features import (
     Value,
 )
 from shardex.files import Files, Scan, find
-from shardex.formats import format_named, open_rows
+from shardex.formats import FORMATS, format_named, open_rows
 from shardex.formats.tar import format as tar
 from shardex.formats.tar.blocks import header, padding
-from shardex.formats.tar.format import TarRows, create, recognise
+from shardex.formats.tar.format import TarRows, create
 from shardex.formats.tar.members import TarScanner, split_name
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
@@ -769,9 +769,9 @@ def test_recognise_by_extension(tmp_path: Path) -> None:
     pack(tmp_path / "a" / "x.tar", {})
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "x.json").write_text("{}")
-    assert recognise(find(tmp_path / "a"))
-    assert recognise(find(tmp_path / "a" / "*.tar"))
-    assert not recognise(find(tmp_path / "b"))
+    assert FORMATS["tar"].match(find(tmp_path / "a"))
+    assert FORMATS["tar"].match(find(tmp_path / "a" / "*.tar"))
+    assert not FORMATS["tar"].match(find(tmp_path / "b"))
     with pytest.raises(NotFoundError, match=r"expected a folder with \.tar files, got one without"):
         open_tar(tmp_path / "b")
     empty = open_tar(tmp_path / "a")

@@ -10,8 +10,8 @@ import shardex as sx
 from shardex.errors import ArgumentError, FieldError, FormatError, SchemaError, UnknownFormatError
 from shardex.features import Features, Text
 from shardex.files import find
-from shardex.formats import open_rows
-from shardex.formats.text.format import DocumentRows, TextRows, create, recognise
+from shardex.formats import FORMATS, open_rows
+from shardex.formats.text.format import DocumentRows, TextRows, create
 from tests.formats.jsonl.test_format import every, put
 
 
@@ -60,7 +60,7 @@ def test_text_that_is_not_utf8_raises(tmp_path: Path) -> None:
 def test_recognise(tmp_path: Path, names: list[str], expected: bool) -> None:
     for name in names:
         put(tmp_path / name)
-    assert recognise(find(tmp_path)) is expected
+    assert bool(FORMATS["text"].match(find(tmp_path))) is expected
 
 
 def test_text_files_are_recognised(tmp_path: Path) -> None:

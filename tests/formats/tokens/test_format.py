@@ -29,10 +29,10 @@ from shardex.errors import (
 )
 from shardex.features import Array, Features
 from shardex.files import Scan, find
-from shardex.formats import format_named, open_rows
+from shardex.formats import FORMATS, open_rows
 from shardex.formats.tokens import files as numbers
 from shardex.formats.tokens.files import LengthScanner
-from shardex.formats.tokens.format import StoredRows, WindowRows, create, recognise
+from shardex.formats.tokens.format import StoredRows, WindowRows, create
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
 from shardex.sources import Source
@@ -130,7 +130,7 @@ def test_extension_gives_the_dtype(tmp_path: Path) -> None:
 
 def test_missing_dtype_or_window_raises(tmp_path: Path) -> None:
     path = put(tmp_path / "a.tokens", np.arange(4, dtype=np.uint16))
-    assert recognise(find(tmp_path))
+    assert FORMATS["tokens"].match(find(tmp_path))
     with pytest.raises(ArgumentError, match=r'expected a dtype, .*; open with dtype="uint16"'):
         open_rows(tmp_path, "tokens")
     with pytest.raises(
@@ -180,8 +180,7 @@ def test_shrunk_file_raises(tmp_path: Path) -> None:
 def test_recognise(tmp_path: Path, names: list[str], expected: bool) -> None:
     for name in names:
         put(tmp_path / name, b"")
-    assert bool(recognise(find(tmp_path))) is expected
-    assert format_named("tokens").recognise is recognise
+    assert bool(FORMATS["tokens"].match(find(tmp_path))) is expected
 
 
 # -- writing --------------------------------------------------------------------------------------------------
@@ -250,7 +249,7 @@ def test_writing_no_samples(tmp_path: Path) -> None:
     for rows in (fixed, free):
         assert len(rows) == 0
         assert len(rows.read(np.empty(0, np.int64))) == 0
-    assert recognise(find(tmp_path / "fixed"))
+    assert FORMATS["tokens"].match(find(tmp_path / "fixed"))
 
 
 def test_append_adds_shards(tmp_path: Path) -> None:

@@ -61,11 +61,6 @@ _SHARDS = (*_TABLES, ".tar", ".jsonl", ".ndjson", ".json-lines", ".tokens", ".bi
 """Extensions of other formats: a table next to them describes them."""
 
 
-def recognise(files: Files) -> int:
-    """Recognise files by their extensions, if there are no shards of other formats."""
-    return bool(files.having(*EXTENSIONS).paths) and not files.having(*_SHARDS).paths
-
-
 def open(
     files: Files,
     *,
@@ -441,4 +436,4 @@ def create(
     return CsvWriter(path, Features.of(features), mode, shard_rows, shard_size, prefix)
 
 
-FORMAT = Format("csv", recognise, open, create, JoinCsv(OWNED, EXTENSION))
+FORMAT = Format(open, create, JoinCsv(OWNED, EXTENSION))

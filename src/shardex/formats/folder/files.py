@@ -25,6 +25,8 @@ CAPTIONS: dict[str, tuple[str, Feature]] = {".txt": ("text", Text()), ".json": (
 """For each extension of files beside media: the field that they become, and its feature."""
 METADATA = ("metadata.jsonl", "metadata.csv")
 """Names of tables with more fields, in lower case."""
+FILE_NAME = "file_name"
+"""The column of such a table with the path of a file."""
 LABELS = ("top", "parent", "path")
 """Which folder of a path is its class: the first one, the last one, or all of them."""
 

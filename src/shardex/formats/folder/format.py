@@ -33,50 +33,16 @@ from shardex.errors import (
 )
 from shardex.features import Bytes, ClassLabel, Feature, Features, Optional, Text, check_fields
 from shardex.files import Files, FolderListing, forget, list_folder
-from shardex.formats.folder.files import CAPTIONS, EXTENSIONS, MediaFiles, class_folders, class_names, media_feature
-from shardex.formats.folder.metadata import Metadata, names_files, open_metadata
+from shardex.formats.folder.files import CAPTIONS, MediaFiles, class_names, media_feature
+from shardex.formats.folder.metadata import Metadata, open_metadata
 from shardex.formats.folder.writer import MediaWriter, join
 from shardex.formats.registry import Format, ShardRows
 from shardex.kernel import Column, Columns, Integers
 from shardex.sources import ByteRange, Source, Stat
 from shardex.workers import ExecutorLike
 
-_TABLES = (".csv", ".tsv")
-"""Extensions of tables, which often lie beside media files: solutions, lists of files."""
-_SHARDS = (".tar", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", ".npy", ".bin", *_TABLES)
-"""Extensions of other formats."""
-_MANY = 10
-"""So many media files for each shard of another format are no figures beside it."""
-
 _FEW = 10
 """Names of classes in a message."""
-
-
-def recognise(files: Files) -> int:
-    """Recognise media files; class folders, or metadata that name files, make it sure even with tables beside them.
-
-    Media beside shards of other formats are samples only if there are more of them.
-    """
-    if not files.extensions.isdisjoint(EXTENSIONS) and files.extensions.isdisjoint(_SHARDS):
-        return 1
-    found = MediaFiles.of(files.paths)
-    if not found.kinds and files.is_local_folder and _has_linked_folders(files.source.url):
-        found = MediaFiles.of(list_folder(files).paths)
-    if not found.kinds:
-        return 0
-    sure = bool(found.tables) and names_files(files, found.tables[0])
-    shards = [path for path in found.others if path.lower().endswith(_SHARDS)] + found.tables * (not sure)
-    return _sureness(found.media, shards, sure) if shards else 1 + sure
-
-
-def _sureness(media: Sequence[str], shards: Sequence[str], sure: bool) -> int:
-    """Return how sure it is that media files beside shards of other formats are the samples; 1 if it may be either."""
-    if len(media) <= len(shards):
-        return 0
-    tables, folders = all(path.lower().endswith(_TABLES) for path in shards), class_folders(media)
-    if sure or (tables and folders):
-        return 2
-    return int(tables or bool(folders) or len(media) > _MANY * len(shards))
 
 
 def open(
@@ -129,11 +95,6 @@ def _refuse_names(files: Files, media: Sequence[str]) -> None:
             f"{files}: expected names of files in UTF-8, got {os.fsencode(bad)!r}; rename the file, or name others "
             "by a pattern"
         ) from None
-
-
-def _has_linked_folders(root: str) -> bool:
-    with os.scandir(root) as entries:
-        return any(entry.is_symlink() and entry.is_dir() for entry in entries)
 
 
 def _class_numbers(
@@ -410,4 +371,4 @@ def create(path: str, features: Features, *, mode: str = "create") -> MediaWrite
     return MediaWriter(path, Features.of(features), mode)
 
 
-FORMAT = Format("folder", recognise, open, create, join, part_format="arrow", self_describing=True)
+FORMAT = Format(open, create, join, part_format="arrow", self_describing=True)

@@ -21,23 +21,14 @@ from shardex.features import Features
 from shardex.files import Files
 from shardex.formats.csv import format as csv_files
 from shardex.formats.csv.format import CsvRows
+from shardex.formats.folder.files import FILE_NAME
 from shardex.formats.jsonl import format as jsonl
 from shardex.formats.jsonl.format import JsonLines
 from shardex.kernel import Columns, Integers
-from shardex.sources import ByteRange
 
-FILE_NAME = "file_name"
-"""The column with the path of a file."""
 UNMATCHED = ("raise", "skip")
 """What is done about rows without a file, and files without a row."""
-_HEAD = 64 << 10
 _FEW = 3
-
-
-def names_files(files: Files, table: str) -> bool:
-    """Return whether the first lines of a table say that it is about files."""
-    size = min(files.source.stat(table).size, _HEAD)
-    return FILE_NAME.encode() in bytes(files.source.read(table, [ByteRange(0, size)])[0])
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from typing import Any
 
 from shardex.errors import ArgumentError, PathError, SchemaError, storage_errors
 from shardex.features import ClassLabel, Features, Media, Text
-from shardex.formats.folder.files import KINDS, is_metadata, is_shown, kind_of_name
-from shardex.formats.folder.metadata import FILE_NAME
+from shardex.formats.folder.files import FILE_NAME, KINDS, is_metadata, is_shown, kind_of_name
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl.lines import refuse_bytes, refuse_lost_shape, shaped_fields, to_json
 from shardex.formats.sample_writer import SampleWriter, ShardSeries

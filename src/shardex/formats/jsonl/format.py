@@ -46,14 +46,6 @@ _DECODED_FIRST = 64
 """Lines that are decoded to find the first keys and kinds of values."""
 
 
-def recognise(files: Files) -> int:
-    """Recognise JSON lines by their extension, and files that all are `.json`."""
-    shown = files.having("").paths
-    return bool(files.having(*JSON_LINES).paths) or (
-        bool(shown) and all(path.lower().endswith(json_arrays.EXTENSIONS) for path in shown)
-    )
-
-
 def open(
     files: Files,
     *,
@@ -350,4 +342,4 @@ def create(
     return LineWriter(path, Features.of(features), mode, shard_rows, shard_size, prefix)
 
 
-FORMAT = Format("jsonl", recognise, open, create, JoinShards(OWNED, ".jsonl"), one_file=one_file)
+FORMAT = Format(open, create, JoinShards(OWNED, ".jsonl"), one_file=one_file)

@@ -37,10 +37,8 @@ from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.number_records import (
     NumberWriter,
-    begins_with,
     field_and_window,
     first_bytes,
-    holds_only,
     same_dtype,
     shard_limit,
 )
@@ -132,16 +130,6 @@ def _beside(path: str, extension: str) -> str:
 
 
 # -- reading --------------------------------------------------------------------------------------------------
-
-
-def recognise(files: Files) -> int:
-    """Recognise ``.idx`` files by their first bytes, and ``.bin`` files by the ``.idx`` file next to them."""
-    if not holds_only(files, ".idx", ".bin"):
-        return 0
-    if named := files.having(".idx").paths:
-        return {True: 2, False: 0, None: 1}[begins_with(files.source, named[0], MAGIC)]
-    beside = _beside(files.having(".bin").paths[0], ".idx")
-    return 2 * (not files.folder and bool(begins_with(files.source, beside, MAGIC)))
 
 
 def open(
@@ -440,4 +428,4 @@ class MegatronWriter(NumberWriter):
         self._shards.lengths.append(len(record))
 
 
-FORMAT = Format("megatron", recognise, open, create, JoinShards(_OWNED, ".bin"), part_format="tokens", only_arrays=True)
+FORMAT = Format(open, create, JoinShards(_OWNED, ".bin"), part_format="tokens", only_arrays=True)

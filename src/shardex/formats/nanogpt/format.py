@@ -21,10 +21,8 @@ from shardex.formats.number_records import (
     HeadedShards,
     Numbers,
     NumberWriter,
-    begins_with,
     data_files,
     field_and_window,
-    holds_only,
     shard_limit,
     stream_rows,
 )
@@ -45,14 +43,6 @@ _MOST = (1 << 31) - 1
 
 
 # -- reading --------------------------------------------------------------------------------------------------
-
-
-def recognise(files: Files) -> int:
-    """Recognise files with a header by their magic number; plain files have nothing to be recognised by."""
-    if not holds_only(files, ".bin"):
-        return 0
-    first = files.having(".bin").paths[0]
-    return 2 * any(begins_with(files.source, first, magic.to_bytes(4, "little")) for magic in (*STREAMS, _EXAMPLES))
 
 
 def open(
@@ -183,4 +173,4 @@ class NanogptWriter(NumberWriter):
                 )
 
 
-FORMAT = Format("nanogpt", recognise, open, create, JoinShards(_OWNED, ".bin"), part_format="tokens", only_arrays=True)
+FORMAT = Format(open, create, JoinShards(_OWNED, ".bin"), part_format="tokens", only_arrays=True)

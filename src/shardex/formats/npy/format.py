@@ -28,11 +28,9 @@ from shardex.formats.number_records import (
     Numbers,
     NumberWriter,
     PlacedRecords,
-    begins_with,
     data_files,
     field_and_window,
     first_bytes,
-    holds_only,
     same_dtype,
     stream_rows,
 )
@@ -53,13 +51,6 @@ _DTYPES = tuple(np.dtype(one).name for one in ("u2", "u4", "u1", "u8", "i1", "i2
 
 
 # -- reading --------------------------------------------------------------------------------------------------
-
-
-def recognise(files: Files) -> int:
-    """Recognise ``.npy`` files by their name and first bytes."""
-    if not holds_only(files, ".npy"):
-        return 0
-    return {True: 2, False: 0, None: 1}[begins_with(files.source, files.having(".npy").paths[0], _MAGIC)]
 
 
 def open(
@@ -166,4 +157,4 @@ class NpyWriter(NumberWriter):
                     )
 
 
-FORMAT = Format("npy", recognise, open, create, JoinShards(_OWNED, ".npy"), only_arrays=True)
+FORMAT = Format(open, create, JoinShards(_OWNED, ".npy"), only_arrays=True)

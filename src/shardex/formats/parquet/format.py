@@ -52,11 +52,6 @@ _MAGIC = (b"PAR1", b"PARE")
 """The end of a Parquet file: plain, or with an encrypted footer."""
 
 
-def recognise(files: Files) -> int:
-    """Recognise Parquet files by their extension."""
-    return bool(files.having(*_EXTENSIONS).paths)
-
-
 def open(
     files: Files,
     *,
@@ -449,6 +444,4 @@ class ParquetWriter(StagedWriter):
         super()._discard()
 
 
-FORMAT = Format(
-    "parquet", recognise, open, create, JoinShards(_OWNED, ".parquet"), stores_schema=True, self_describing=True
-)
+FORMAT = Format(open, create, JoinShards(_OWNED, ".parquet"), stores_schema=True, self_describing=True)

@@ -76,11 +76,6 @@ _LONGEST_HEADER = 64 << 10
 """Maximum bytes that are fetched to read a key."""
 
 
-def recognise(files: Files) -> int:
-    """Recognise tars by their extension."""
-    return bool(files.having(".tar").paths)
-
-
 def open(
     files: Files,
     *,
@@ -454,8 +449,6 @@ def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:
 
 
 FORMAT = Format(
-    "tar",
-    recognise,
     open,
     create,
     JoinShards(OWNED, ".tar", "shard"),

@@ -32,12 +32,6 @@ OWNED = r"[^/]+-\d{5,}\.txt"
 _PIECE = 4 << 20
 
 
-def recognise(files: Files) -> int:
-    """Recognise files that all are `.txt`."""
-    shown = files.having("").paths
-    return bool(shown) and all(path.lower().endswith(EXTENSIONS) for path in shown)
-
-
 def open(
     files: Files,
     *,
@@ -237,4 +231,4 @@ def create(
     return TextWriter(path, Features.of(features), mode, shard_rows, shard_size, prefix)
 
 
-FORMAT = Format("text", recognise, open, create, JoinShards(OWNED, ".txt"))
+FORMAT = Format(open, create, JoinShards(OWNED, ".txt"))

@@ -55,13 +55,6 @@ DTYPES = {f".{kind}{8 * size}": f"{kind}{size}" for kind in "uif" for size in (1
 _NAMES = (".bin", ".tokens", *DTYPES)
 
 
-def recognise(files: Files) -> int:
-    """Recognise ``tokens.json`` and the extension `.tokens`."""
-    if files.folder and HEAD in files.paths:
-        return 2
-    return bool(files.having(".tokens").paths)
-
-
 def open(
     files: Files,
     *,
@@ -383,8 +376,6 @@ def create(
 
 
 FORMAT = Format(
-    "tokens",
-    recognise,
     open,
     create,
     JoinShards(OWNED, ".bin", publish_last=(HEAD,)),

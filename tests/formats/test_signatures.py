@@ -1,0 +1,143 @@
+"""Files are recognised by signatures, those of other packages too, and no format is imported for it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shardex as sx
+from shardex.errors import PluginError, UnknownFormatError
+from shardex.files import find
+from shardex.formats import FORMATS, Format, Signature, format_named, format_names, recognise
+from shardex.formats.folder.files import EXTENSIONS as MEDIA
+from tests.installed_packages import Install, install
+
+__all__ = ["install"]
+
+SIGNATURE = """
+from shardex.formats import Signature
+SIGNATURE = Signature(format="weather_shards:FORMAT", extensions=(".wea",), markers=("weather.dat",), magic=(b"WEA1",))
+"""
+SHARDS = """
+from shardex.formats import Format, format_named
+jsonl = format_named("jsonl")
+FORMAT = Format(lambda files, *, schema=None: jsonl.open(files, schema=schema), jsonl.create, jsonl.join)
+"""
+MODULES = {"weather": SIGNATURE, "weather_shards": SHARDS}
+ENTRY = {"shardex.formats:weather": "weather:SIGNATURE"}
+
+COUNT = """
+import sys
+def loaded(): return {name for name in sys.modules if name.partition(".")[0] == "shardex"}
+import shardex as sx
+"""
+
+
+def run(code: str, *arguments: str) -> list[int]:
+    done = subprocess.run([sys.executable, "-c", COUNT + code, *arguments], capture_output=True, text=True, check=True)
+    return list(map(int, done.stdout.split()))
+
+
+def test_recognising_imports_no_format(tmp_path: Path) -> None:
+    sx.write(tmp_path / "native", [{"x": 1}])
+    sx.write(tmp_path / "lines", [{"x": 1}], format="jsonl")
+    native, recognised, scans = run(
+        "from shardex import plugins; sx.open(sys.argv[1]); before = loaded()\n"
+        "scans = plugins._entry_points.cache_info().misses\n"
+        "from shardex.files import find; from shardex.formats import recognise\n"
+        "assert recognise(find(sys.argv[2])) == 'jsonl'\n"
+        "print(len(before), len(loaded() - before), scans)",
+        str(tmp_path / "native"),
+        str(tmp_path / "lines"),
+    )
+    assert native <= 225 and recognised == 0
+    assert scans == 0, "native datasets are recognised without the entry points of other packages"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_line_of_the_table_names_a_format(name: str) -> None:
+    assert isinstance(format_named(name), Format)
+
+
+def test_media_files_are_those_of_the_table() -> None:
+    assert FORMATS["folder"].extensions == MEDIA
+
+
+@pytest.mark.parametrize(
+    ("signature", "names", "expected"),
+    [
+        ({"extensions": (".a",)}, ["x.A", "y.b"], 1),
+        ({"extensions": (".a",)}, [".x.a", "_y/z.a"], 0),
+        ({"extensions": (".a",), "without": (".b",)}, ["x.a", "y.b"], 0),
+        ({"every": (".a",)}, ["x.a", "y.a"], 1),
+        ({"every": (".a",)}, ["x.a", "y.b"], 0),
+        ({"every": (".a",), "beside": (".b",)}, ["x.a", "y.b"], 1),
+        ({"every": (".a",), "beside": (".b",)}, ["y.b"], 0),
+        ({"markers": ("m.json",)}, ["m.json", "x.b"], 2),
+        ({"markers": ("m/",)}, ["m/x", "x.b"], 2),
+        ({"markers": ("m.json",)}, ["below/m.json"], 0),
+        ({"extensions": (".a",), "magic": (b"XX", b"x")}, ["x.a"], 2),
+        ({"extensions": (".a",), "magic": (b"y",)}, ["x.a"], 0),
+        ({"every": (".a", ".i"), "magic": (b"y",), "magic_of": ".i"}, ["x.a", "y.i"], 2),
+        ({"every": (".a", ".i"), "magic": (b"y",), "magic_of": ".i"}, ["y.a"], 0),
+        ({"extensions": (".a",), "check": "tests.formats.test_signatures:sure"}, ["x.a"], 2),
+        ({"extensions": (".a",), "check": "tests.formats.test_signatures:nowhere"}, ["x.b"], 0),
+    ],
+)
+def test_signatures(tmp_path: Path, signature: dict[str, object], names: list[str], expected: int) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(Path(name).name.encode())  # so a file begins with its name
+    assert Signature(format="", **signature).match(find(tmp_path)) == expected  # type: ignore[arg-type]
+
+
+def sure(files: object) -> int:
+    return 2
+
+
+# -- formats of other packages --------------------------------------------------------------------------------
+
+
+def test_a_format_of_another_package(tmp_path: Path, install: Install) -> None:
+    install("shardex-weather", ENTRY, MODULES)
+    assert format_names()[-1] == "weather"
+    sx.write(tmp_path / "d", [{"t": 1.5}], format="weather")
+    (tmp_path / "d" / "weather.dat").touch()
+    assert "weather_shards" in sys.modules
+    ds = sx.open(tmp_path / "d")
+    assert ds[0].t == 1.5 and "weather" in repr(ds)
+    with pytest.raises(UnknownFormatError, match=r"expected a format out of .*weather, got 'wether': did you mean 'w"):
+        sx.open(tmp_path / "d", format="wether")
+
+
+def test_files_of_two_packages(tmp_path: Path, install: Install) -> None:
+    text = SIGNATURE.replace(', magic=(b"WEA1",)', "").replace(".wea", ".jsonl")
+    install("shardex-weather", ENTRY, {"weather": text})
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    with pytest.raises(UnknownFormatError, match=r'format="jsonl" or format="weather"'):
+        sx.open(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize("text", ["import no_such_module", "SIGNATURE = 5", "x = 5"])
+def test_a_package_that_cannot_be_used(tmp_path: Path, install: Install, text: str) -> None:
+    install("shardex-weather", ENTRY, {"weather": text})
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
+    message = "weather, which the package shardex-weather adds to shardex.formats: expected weather:SIGNATURE"
+    with pytest.warns(UserWarning, match=f"cannot recognise the format {message}"):
+        assert recognise(find(tmp_path / "a.jsonl")) == "jsonl"
+    with pytest.raises(PluginError, match=message):
+        sx.open(tmp_path / "a.jsonl", format="weather")
+
+
+def test_a_name_of_a_format_of_shardex(tmp_path: Path, install: Install) -> None:
+    install("shardex-weather", {"shardex.formats:jsonl": "weather:SIGNATURE"}, MODULES)
+    with pytest.raises(PluginError, match=r"jsonl, which the package shardex-weather .* as shardex has one"):
+        format_names()
+
+
+def test_a_name_of_two_packages(tmp_path: Path, install: Install) -> None:
+    install("shardex-weather", ENTRY, MODULES)
+    install("weather-too", ENTRY, {})
+    with pytest.raises(PluginError, match=r"the package weather-too adds .* as shardex-weather adds the same"):
+        format_named("weather")
