@@ -20,7 +20,8 @@ KERNEL_TESTS := tests/kernel tests/dataset/test_pack.py tests/order/test_order.p
 	tests/formats/jsonl/test_format.py tests/formats/jsonl/test_columns.py tests/formats/tokens/test_format.py tests/whole/test_conformance.py \
 	tests/media/test_image_resize.py tests/media/test_image_steps.py
 # Random attacks: some seconds in `make test`, minutes and other examples each time in `make faults`.
-ATTACKS := tests/whole/test_arrow_types.py tests/whole/test_random_schemas.py tests/whole/test_random_conditions.py
+ATTACKS := tests/whole/test_arrow_types.py tests/whole/test_random_schemas.py tests/whole/test_random_conditions.py \
+	tests/dataset/test_random_views.py
 # Install Debian packages if that is possible; a missing package is no error.
 APT = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 	&& apt-get install -y --no-install-recommends

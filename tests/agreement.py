@@ -92,16 +92,22 @@ def _time(value: Any) -> Any:
     return ("duration", (seconds * 1_000_000 + value.microsecond) * 1000 + nanosecond)
 
 
-def plain_sample(sample: Sample, fields: Iterable[str], *, lists: bool = False) -> dict[str, Any]:
+def plain_sample(sample: Any, fields: Iterable[str], *, lists: bool = False) -> dict[str, Any]:
     """Return the normal form of a sample; a missing field is None."""
-    return {name: plain(sample.get(name), lists=lists) for name in fields}
+    values = fields_of(sample)
+    return {name: plain(values.get(name), lists=lists) for name in fields}
+
+
+def fields_of(sample: Any) -> Sample:
+    """Return the fields of a dict, or of an instance of a class made by `packable`."""
+    return sample if isinstance(sample, Mapping) else vars(sample)
 
 
 # -- routes: samples and views -----------------------------------------------------------------------------------
 
 
 def _in_order(samples: Iterable[Any], rows: Iterable[int] | None = None) -> Found:
-    every = [dict(one) for one in samples]
+    every = [dict(fields_of(one)) for one in samples]
     return list(zip(range(len(every)) if rows is None else rows, every, strict=True))
 
 
@@ -178,7 +184,7 @@ def by_map(ds: sx.Dataset, folder: Path) -> Found:
 
 def same_sample(sample: Any) -> Any:
     """Return the sample: `map` with this function must not change it."""
-    return dict(sample)
+    return dict(fields_of(sample))
 
 
 def same_batch(batch: Any) -> Any:
