@@ -3,8 +3,8 @@
 `Rows` is the protocol: `len` and `read(rows, fields)`. Shards of any format, views, joins and a user's own class have
 these two. `AbstractRows` is the base class of all rows of this package: the same two methods are abstract, and
 everything else that datasets, loaders and SQL use has a default. `AdaptedRows` adds these defaults to a user's
-two-method object; `Dataset` wraps such objects once, so no other module tests which methods rows have. `JoinedRows` put
-fields of several tables side by side.
+two-method object; `Dataset` wraps such objects once, so no other module tests which methods rows have. `SideBySideRows`
+put fields of several tables side by side.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from shardex.progress import Bar
 __all__ = [
     "AbstractRows",
     "AdaptedRows",
-    "JoinedRows",
     "Keyed",
     "Rows",
+    "SideBySideRows",
     "Table",
     "are_positions",
     "lengths_in",
@@ -315,15 +315,15 @@ class AdaptedRows(AbstractRows):
 
 
 Table = AbstractRows | MappedTable | DecodedTable
-"""Some fields of all rows, as `JoinedRows` takes them."""
+"""Some fields of all rows, as `SideBySideRows` takes them."""
 
 
-class JoinedRows(AbstractRows):
+class SideBySideRows(AbstractRows):
     """Fields of several tables of one length, side by side. `table_of` names the table of each field.
 
     >>> from shardex.dataset import ListRows
     >>> tables = ListRows([{"x": 1}, {"x": 2}]), ListRows([{"y": 3}, {"y": 4}])
-    >>> JoinedRows({"x": tables[0], "y": tables[1]}).read(np.array([1]), ["y", "x"]).sample(0)
+    >>> SideBySideRows({"x": tables[0], "y": tables[1]}).read(np.array([1]), ["y", "x"]).sample(0)
     {'y': 4, 'x': 2}
     """
 

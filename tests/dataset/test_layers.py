@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import shardex as sx
 from shardex.dataset import ListRows
 from shardex.dataset.layers import TypedRows
-from shardex.dataset.mapped_rows import MappedRows
+from shardex.dataset.map_rows import MapRows
 from shardex.errors import ArgumentError, FieldError, SchemaError
 from shardex.testing import Case, RowsSuite
 
@@ -48,7 +48,7 @@ RAW: list[dict[str, Any]] = [{"x": np.full(2, k, np.float32), "n": k} for k in r
 class TestMapped(RowsSuite):
     @pytest.fixture
     def case(self, tmp_path: Path) -> Case:
-        return Case(MappedRows(sx.write(tmp_path / "d", RAW).rows, double), [double(sx.DictSample(one)) for one in RAW])
+        return Case(MapRows(sx.write(tmp_path / "d", RAW).rows, double), [double(sx.DictSample(one)) for one in RAW])
 
 
 class ForkedRowsSuite(RowsSuite):
@@ -64,7 +64,7 @@ class TestMappedToAType(ForkedRowsSuite):
 
     @pytest.fixture
     def case(self, tmp_path: Path) -> Case:
-        rows = MappedRows(TypedRows(sx.write(tmp_path / "d", RAW).rows, Point), norm)
+        rows = MapRows(TypedRows(sx.write(tmp_path / "d", RAW).rows, Point), norm)
         return Case(sx.open(rows).select("norm", "odd"), [vars(norm(Point(**one))) for one in RAW])
 
 

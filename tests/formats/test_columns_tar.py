@@ -38,7 +38,7 @@ from shardex.errors import (
 from shardex.features import Array, Features, Json, Optional, Text
 from shardex.files import find
 from shardex.formats import format_named, open_rows
-from shardex.formats.columns_tar import ColumnsRows, create, recognise
+from shardex.formats.columns_tar import ColumnsTarRows, create, recognise
 from shardex.formats.columns_tar_lookup import ColumnsLookup
 from shardex.formats.columns_tar_table import interruptible, steps_of
 from shardex.kernel import Masked
@@ -48,11 +48,11 @@ FIXTURES = Path(__file__).parents[1] / "fixtures" / "synthefy"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))
 
 
-def open_columns(path: Path, **options: Any) -> ColumnsRows:
-    return cast(ColumnsRows, open_rows(path, "columns_tar", **options))
+def open_columns(path: Path, **options: Any) -> ColumnsTarRows:
+    return cast(ColumnsTarRows, open_rows(path, "columns_tar", **options))
 
 
-def all_samples(rows: ColumnsRows) -> list[dict[str, Any]]:
+def all_samples(rows: ColumnsTarRows) -> list[dict[str, Any]]:
     """Return all samples, checked to be the same read together and one by one."""
     many = rows.read(np.arange(len(rows))).to_samples()
     for row, sample in enumerate(many):
@@ -280,7 +280,7 @@ def test_truncated_tar_raises_or_warns(basic: Path, tmp_path: Path) -> None:
         assert sx.recover(basic, tmp_path / f"saved{end}").samples == len(rows) - len(lost)
 
 
-def readable(rows: ColumnsRows, row: int) -> bool:
+def readable(rows: ColumnsTarRows, row: int) -> bool:
     try:
         return bool(rows.sample(row))
     except FormatError:

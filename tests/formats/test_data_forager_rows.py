@@ -27,7 +27,7 @@ from shardex.formats import open_rows
 from shardex.formats.data_forager_folder import recognise
 from shardex.formats.jsonl.format import JsonLines
 from shardex.formats.text.format import LineRows
-from shardex.formats.tokens.format import StoredRows, WindowRows
+from shardex.formats.tokens.format import NumberRows, NumberWindowRows
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "data-forager"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))
@@ -57,15 +57,15 @@ def raw_lines(path: Path, **options: Any) -> LineRows:
     return rows
 
 
-def windows(path: Path, **options: Any) -> WindowRows:
+def windows(path: Path, **options: Any) -> NumberWindowRows:
     rows = open_rows(path, **options)
-    assert isinstance(rows, WindowRows)
+    assert isinstance(rows, NumberWindowRows)
     return rows
 
 
-def stored(path: Path, **options: Any) -> StoredRows:
+def stored(path: Path, **options: Any) -> NumberRows:
     rows = open_rows(path, **options)
-    assert isinstance(rows, StoredRows) and rows.opened.format == "data_forager"
+    assert isinstance(rows, NumberRows) and rows.opened.format == "data_forager"
     return rows
 
 
@@ -76,7 +76,7 @@ def every(rows: Any) -> list[dict[str, Any]]:
     return samples
 
 
-def arrays(rows: StoredRows) -> list[list[int]]:
+def arrays(rows: NumberRows) -> list[list[int]]:
     """Return the arrays of all samples, checked to be the same by `read` and by `sample`."""
     samples = [array.tolist() for array in rows.read(np.arange(len(rows)))["tokens"]]
     assert samples == [rows.sample(k)["tokens"].tolist() for k in range(len(rows))]

@@ -18,7 +18,7 @@ import pytest
 
 from shardex.errors import ArgumentError, FormatError, StaleIndexError, TruncatedShardError
 from shardex.kernel import Ranges
-from shardex.sources import ByteRange, CachedSource, DecompressedSource, LocalSource, Packed
+from shardex.sources import ByteRange, CachedSource, CompressedFile, DecompressedSource, LocalSource
 from shardex.sources.access_points import AccessPoints
 from shardex.sources.page_file import PAGE
 from tests.compressed_files import PACKERS, fast_gzip, in_parts, text, zipped, zstd
@@ -29,11 +29,11 @@ KINDS = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "zstd"}
 
 
 def source_of(folder: Path, way: str | None = None, **options: object) -> DecompressedSource:
-    packed: dict[str, Packed] = {}
+    packed: dict[str, CompressedFile] = {}
     for path in sorted(os.listdir(folder / "data")):
         stem, _, extension = path.rpartition(".")
         if extension in KINDS:
-            packed[stem] = Packed(path, KINDS[extension])
+            packed[stem] = CompressedFile(path, KINDS[extension])
     return DecompressedSource(LocalSource(folder / "data"), packed, way, folder / "cache", **options)  # type: ignore[arg-type]
 
 
@@ -194,7 +194,7 @@ def test_data_that_cannot_be_written_next_to_has_points_in_the_cache(
 
 
 def test_without_a_cache_copies_are_in_memory(folder: Path) -> None:
-    packed = {"bz2.jsonl": Packed("bz2.jsonl.bz2", "bzip2")}
+    packed = {"bz2.jsonl": CompressedFile("bz2.jsonl.bz2", "bzip2")}
     source = DecompressedSource(LocalSource(folder / "data"), packed, folder=False)
     assert bytes(source.load("bz2.jsonl")) == CONTENT["bz2.jsonl"] and source.cache_folder is None
     with source.local_file("bz2.jsonl") as path:
@@ -215,8 +215,8 @@ def test_a_copy_that_another_process_removes_stays_readable(folder: Path) -> Non
 @pytest.mark.parametrize("way", [None, "copy"])
 def test_remote_files(folder: Path, way: str | None) -> None:
     remote = FakeRemote(folder / "data")
-    packed = {f"{name}.jsonl": Packed(f"{name}.jsonl.{name}", KINDS[name]) for name in KINDS}
-    packed |= {"frames.jsonl": Packed("frames.jsonl.zst", "zstd")}
+    packed = {f"{name}.jsonl": CompressedFile(f"{name}.jsonl.{name}", KINDS[name]) for name in KINDS}
+    packed |= {"frames.jsonl": CompressedFile("frames.jsonl.zst", "zstd")}
 
     def opened() -> DecompressedSource:
         inner = CachedSource(remote, folder / "cache", access="ranged")
@@ -236,8 +236,8 @@ def test_remote_files(folder: Path, way: str | None) -> None:
 def test_members_of_archives(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(zipped({"b.txt": text(SIZE), "c.txt.gz": fast_gzip(b"c")}))
     packed = {
-        "a.zip/b.txt": Packed("a.zip", "zip", "b.txt"),
-        "a.zip/c.txt": Packed("a.zip", "zip", "c.txt.gz", "gzip"),
+        "a.zip/b.txt": CompressedFile("a.zip", "zip", "b.txt"),
+        "a.zip/c.txt": CompressedFile("a.zip", "zip", "c.txt.gz", "gzip"),
     }
     source = DecompressedSource(LocalSource(tmp_path), packed, folder=tmp_path / "cache")
     assert bytes(source.load("a.zip/b.txt")) == text(SIZE) and bytes(source.load("a.zip/c.txt")) == b"c"

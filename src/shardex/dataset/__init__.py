@@ -12,10 +12,10 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `dataset_dict`: several datasets by name
 - `load_dataset`: named splits (train, test, ...) of files
 - `splits`: which files belong to which split
-- `decoded_rows`: rows whose images, audio and video are decoded
+- `media_rows`: rows whose images, audio and video are decoded
 - `field_decoders`: how a field of media is decoded
 - `layers`: rows converted to a class, or with other names for their fields; the base class of windows
-- `mapped_rows`: rows mapped by a function of a sample or of a batch
+- `map_rows`: rows mapped by a function of a sample or of a batch
 - `function_calls`: calls functions of users on samples and batches, and checks what they return
 - `typed_views`: finds the layer for a type or lens, and writes changed views back
 - `combine`, `combined_rows`: `concat` and `join`
@@ -39,7 +39,6 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 from shardex.dataset.combine import concat, join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
-from shardex.dataset.decoded_rows import DecodedRows, decode_view
 from shardex.dataset.from_table import column_table, from_table
 from shardex.dataset.function_calls import (
     SampleFailure,
@@ -51,6 +50,7 @@ from shardex.dataset.function_calls import (
 )
 from shardex.dataset.layers import innermost_rows
 from shardex.dataset.load_dataset import load_dataset
+from shardex.dataset.media_rows import MediaRows, decode_view
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.mix import MixRows, mix, temperature
 from shardex.dataset.open import index, open
@@ -65,8 +65,8 @@ __all__ = [
     "DataIterator",
     "Dataset",
     "DatasetDict",
-    "DecodedRows",
     "ListRows",
+    "MediaRows",
     "MixRows",
     "ReadSize",
     "SampleFailure",

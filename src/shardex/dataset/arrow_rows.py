@@ -16,7 +16,7 @@ import pyarrow as pa
 from shardex.arrow import MappedTable, ReadFile, features_of_arrow, no_file, null_paths, valid_batch
 from shardex.features import Features, Opaque, contains
 from shardex.kernel import Columns, Integers, digest
-from shardex.rows import JoinedRows
+from shardex.rows import SideBySideRows
 
 _SOME = 100
 """Number of rows at each end from which the fingerprint is computed."""
@@ -24,7 +24,7 @@ _SOME = 100
 Convert = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-class ArrowRows(JoinedRows):
+class ArrowRows(SideBySideRows):
     """Rows of an Arrow table. `given` are features of columns whose Arrow types do not determine them.
 
     `convert` converts each batch to the types in `schema`, if columns cannot be read directly. `read_file` reads

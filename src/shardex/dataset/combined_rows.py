@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.arrow import concat_tables
-from shardex.dataset.decoded_rows import common_decodings, with_decodings
 from shardex.dataset.field_decoders import decode_alike
+from shardex.dataset.media_rows import common_decodings, with_decodings
 from shardex.dataset.typed_views import typed_view
 from shardex.errors import SchemaError
 from shardex.features import (
@@ -35,7 +35,7 @@ from shardex.features import (
     unwrap_optional,
 )
 from shardex.kernel import MISSING, Columns, Integers, Masked, digest
-from shardex.rows import AbstractRows, JoinedRows, Table
+from shardex.rows import AbstractRows, SideBySideRows, Table
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -162,7 +162,7 @@ class ConcatRows(AbstractRows):
         return self.parts[number].sample(row - self._starts[number], fields)
 
 
-class JoinRows(JoinedRows):
+class JoinRows(SideBySideRows):
     """The fields of several datasets of one length, side by side."""
 
     def __init__(self, parts: Sequence[Dataset[Any]]) -> None:

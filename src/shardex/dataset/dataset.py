@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from shardex.dataset import to_arrow as stream
 from shardex.dataset.combined_rows import concat_rows
 from shardex.dataset.dataset_dict import DatasetDict
-from shardex.dataset.decoded_rows import DecodedRows, decode_view, over_stored
 from shardex.dataset.huggingface import to_huggingface
 from shardex.dataset.layers import Layer, RenamedRows, sample_type_of, source_rows
+from shardex.dataset.media_rows import MediaRows, decode_view, over_stored
 from shardex.dataset.pack import Strategy, packs_of
 from shardex.dataset.read_size import DECODED_BYTES, read_chunks, sample_chunks
 from shardex.dataset.show import overview, show
@@ -921,7 +921,7 @@ class Dataset(AbstractRows, SampleSequence[T_co]):
     def chunks(self, order: Order | None = None, size: int = 1) -> Iterator[Columns]:
         """Yield all samples (or those of an order of positions) as columns, in multiples of `size` samples."""
         whole, fields = Span(len(self)) if order is None else order, self._chosen(None)
-        most = {"most": DECODED_BYTES} if isinstance(self._rows, DecodedRows) else {}
+        most = {"most": DECODED_BYTES} if isinstance(self._rows, MediaRows) else {}
         return read_chunks(lambda positions: self._read(positions, fields), whole, size, **most)
 
     # -- other tools ---------------------------------------------------------------------------------------

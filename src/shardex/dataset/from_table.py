@@ -16,8 +16,8 @@ import pyarrow as pa
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.combine import join
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.decoded_rows import decoded
 from shardex.dataset.huggingface import rows_of
+from shardex.dataset.media_rows import media_decoded
 from shardex.dataset.memory_rows import ColumnRows
 from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.features import Features
@@ -69,7 +69,7 @@ def from_table(data: Any, schema: Any = None) -> Dataset:
     Dataset(2 samples: x int64, v float64[?] - ArrowRows)
     """
     if not _is_huggingface(data):
-        return Dataset(decoded(ArrowRows(_arrow_table(data), None if schema is None else Features.of(schema))))
+        return Dataset(media_decoded(ArrowRows(_arrow_table(data), None if schema is None else Features.of(schema))))
     if isinstance(data, dict):
         raise ArgumentError(
             f"expected one split, got all of {', '.join(map(str, data))}: pass one of them, or use load_dataset"
@@ -77,7 +77,7 @@ def from_table(data: Any, schema: Any = None) -> Dataset:
     if schema is not None:
         raise ArgumentError("expected no schema for a Hugging Face dataset, which has features, got one: cast it first")
     rows, order = rows_of(data)
-    return Dataset(decoded(rows), order)
+    return Dataset(media_decoded(rows), order)
 
 
 def from_columns(columns: Mapping[str, Any]) -> Dataset:
@@ -91,10 +91,10 @@ def from_columns(columns: Mapping[str, Any]) -> Dataset:
     tables = {name: table for name, column in columns.items() if (table := column_table(name, column)) is not None}
     rest = {name: column for name, column in columns.items() if name not in tables}
     if not tables:
-        return Dataset(decoded(ColumnRows(columns)))
+        return Dataset(media_decoded(ColumnRows(columns)))
     parts = [from_table(table) for table in tables.values()]
     if rest:
-        parts.append(Dataset(decoded(ColumnRows(rest))))
+        parts.append(Dataset(media_decoded(ColumnRows(rest))))
     lengths = {name: len(part) for part in parts for name in part.fields}
     if len({*lengths.values()}) > 1:
         raise SchemaError(f"expected columns of one length, got {lengths}")

@@ -2,7 +2,7 @@
 
 `sample_results` calls a function on a sample and returns a list of samples, `batch_result` one on a batch and returns a
 batch of any length. An exception gets a note that names the function and the samples; `place_of_rows` is the text for
-them. `MappedRows` and writers call them; fitting results to features is left to these.
+them. `MapRows` and writers call them; fitting results to features is left to these.
 """
 
 from __future__ import annotations

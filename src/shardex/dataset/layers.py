@@ -1,7 +1,7 @@
 """Layers: rows over other rows with the same row numbers. `Dataset.as_type` and `rename` make them.
 
 `TypedRows` convert the fields of the rows below to those of a class, column by column; `RenamedRows` have other names
-for fields; `mapped_rows` has those that call a function. Orders, keys and file names of the rows below stay valid.
+for fields; `map_rows` has those that call a function. Orders, keys and file names of the rows below stay valid.
 Every layer has a sample type. `ComposedRows` are no layer: each of their rows is made of several samples of a dataset.
 """
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.decoded_rows import decoded
 from shardex.dataset.from_table import ArrowStream, HubDataset, from_columns, from_table, is_table
 from shardex.dataset.layers import TypedRows
+from shardex.dataset.media_rows import media_decoded
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.typed_views import check_type, features_wanted_by
 from shardex.errors import ArgumentError
@@ -61,7 +61,7 @@ def open(
     DictSample(x=1, name='a')
     """
     rows = _rows_of(what, sample_type, format, schema, options)
-    opened: Dataset[Any] = rows if isinstance(rows, Dataset) else Dataset(decoded(_abstract(rows)))
+    opened: Dataset[Any] = rows if isinstance(rows, Dataset) else Dataset(media_decoded(_abstract(rows)))
     return opened if sample_type is None else opened.as_type(sample_type)
 
 

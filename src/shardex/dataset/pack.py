@@ -1,4 +1,4 @@
-"""Packs of tokens as samples: `PackedRows` fill every sample with pieces of documents, and pad what is left.
+"""Packs of tokens as samples: `PackRows` fill every sample with pieces of documents, and pad what is left.
 
 `Dataset.pack` makes them. A strategy says which pieces (runs of tokens of one document) a sample has: `_Concat` cuts
 the stream of all documents, `_BestFit` puts whole documents together, `_Truncate` has one document in each sample. A
@@ -159,17 +159,17 @@ def packs_of(
     pad: int | None,
     loss_mask: str | bool | None,
     **more: Any,
-) -> tuple[PackedRows, str]:
+) -> tuple[PackRows, str]:
     """Return the packs of documents, and a text for their `repr`."""
     length = whole_number("length", length, 1)
     if not isinstance(strategy, str) or strategy not in _STRATEGIES:
         raise ArgumentError(f"expected one of the strategies {', '.join(_STRATEGIES)}, got {strategy!r}")
     pad = None if pad is None else whole_number("pad", pad)
     options = PackOptions(length, strategy, dtype=integer_dtype(dtype), pad=pad, **more)
-    return PackedRows(documents, options, loss_mask), f"packed into {length} tokens ({strategy})"
+    return PackRows(documents, options, loss_mask), f"packed into {length} tokens ({strategy})"
 
 
-class PackedRows(StreamRows):
+class PackRows(StreamRows):
     """Samples of `length` tokens made of pieces of documents."""
 
     def __init__(self, documents: Dataset[Any], options: PackOptions, loss_mask: str | bool | None = None) -> None:
@@ -193,7 +193,7 @@ class PackedRows(StreamRows):
         return next(value for value in given if isinstance(value, int))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedRows, (self.documents, self.options, self._mask or False)
+        return PackRows, (self.documents, self.options, self._mask or False)
 
     def __len__(self) -> int:
         return len(self._strategy)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardex.dataset.decoded_rows import DecodedRows, with_decodings
 from shardex.dataset.field_decoders import Decoding
+from shardex.dataset.media_rows import MediaRows, with_decodings
 from shardex.dataset.views import headline
 from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html
 from shardex.features import Audio, Feature, Features, Image, Video, contains, nested_features
@@ -77,7 +77,7 @@ def _samples(view: Dataset[Any], count: int, fields: Sequence[str]) -> Iterator[
 def _undecoded(view: Dataset[Any]) -> Dataset[Any]:
     """Return the view with media as stored bytes, unless they are changed: a thumbnail needs a part of the work."""
     rows = view.rows
-    if not isinstance(rows, DecodedRows):
+    if not isinstance(rows, MediaRows):
         return view
     features = rows.features
     changed = {name: one for name, one in rows.decodings.items() if _is_changed(features[name], one)}

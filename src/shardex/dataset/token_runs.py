@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardex.dataset.combined_rows import ConcatRows
-from shardex.dataset.decoded_rows import DecodedRows
 from shardex.dataset.layers import RenamedRows
+from shardex.dataset.media_rows import MediaRows
 from shardex.errors import SchemaError
 from shardex.kernel import Integers, Ragged, Ranges, Segments
 from shardex.rows import AbstractRows
@@ -89,7 +89,7 @@ def _joined(
 
 def _columns(rows: Any, numbers: Integers, name: str) -> Iterator[tuple[AbstractRows, Any, Integers]]:
     """Read a field of rows; yield each part that has some, its column, and the places of its rows in `numbers`."""
-    if isinstance(rows, DecodedRows):
+    if isinstance(rows, MediaRows):
         rows = rows.below
     if isinstance(rows, RenamedRows):
         yield from _columns(rows.below, numbers, rows.old_name(name))

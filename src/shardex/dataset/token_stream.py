@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset.decoded_rows import undecoded
 from shardex.dataset.layers import ComposedRows, TypedRows
+from shardex.dataset.media_rows import undecoded
 from shardex.dataset.token_runs import Runs, check_lengths, locate_runs
 from shardex.errors import ArgumentError, SchemaError, unknown_field
 from shardex.features import Array, Features, Json, check_fields, unwrap_optional

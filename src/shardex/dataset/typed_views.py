@@ -10,9 +10,9 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardex.dataset.decoded_rows import typed_rows
 from shardex.dataset.layers import sample_type_of
-from shardex.dataset.mapped_rows import BatchMappedRows, MappedRows, unchanged
+from shardex.dataset.map_rows import BatchMapRows, MapRows, unchanged
+from shardex.dataset.media_rows import typed_rows
 from shardex.errors import ArgumentError, LensError, SchemaError
 from shardex.features import Feature, Features, Optional, describe
 from shardex.rows import AbstractRows, media_in
@@ -71,7 +71,7 @@ def typed_view(rows: AbstractRows, fields: Sequence[str] | None, kind: Any) -> A
         return rows
     if is_sample_class(current) and is_sample_class(kind):
         FieldSubset(current, kind)  # its error names the fields of the two classes that do not fit
-    return typed_rows(rows, kind, fields) if is_sample_class(kind) else MappedRows(rows, _untyped, fields, DictSample)
+    return typed_rows(rows, kind, fields) if is_sample_class(kind) else MapRows(rows, _untyped, fields, DictSample)
 
 
 def _untyped(sample: Any) -> DictSample:
@@ -85,7 +85,7 @@ def lens_view(rows: AbstractRows, fields: Sequence[str] | None, lens: Lens[Any, 
     current, source = sample_type_of(rows, fields), lens.source
     if is_sample_class(source) and not (current is source or issubclass(current, source)):
         rows, fields = typed_rows(rows, source, fields), None
-    return MappedRows(rows, lens, fields, lens.view if is_sample_class(lens.view) or lens.view is DictSample else None)
+    return MapRows(rows, lens, fields, lens.view if is_sample_class(lens.view) or lens.view is DictSample else None)
 
 
 def mapped_view(
@@ -96,7 +96,7 @@ def mapped_view(
         raise ArgumentError(f"expected True or False for batched, got {describe(batched)}")
     check_callable(function, "batch" if batched else "sample")
     features = None if schema is None else Features.of(schema)
-    return (BatchMappedRows if batched else MappedRows)(rows, function, fields, schema=features)
+    return (BatchMapRows if batched else MapRows)(rows, function, fields, schema=features)
 
 
 # -- putting views back ----------------------------------------------------------------------------------------

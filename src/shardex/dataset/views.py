@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.arrow import is_queryable
-from shardex.dataset.decoded_rows import undecoded
 from shardex.dataset.layers import TypedRows, source_rows
+from shardex.dataset.media_rows import undecoded
 from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
 from shardex.features import Json, check_fields, unwrap_optional
 from shardex.files import display_name

@@ -1,4 +1,4 @@
-"""Windows of tokens as samples: `WindowedRows` are runs of one length of the stream of all documents, or of each one.
+"""Windows of tokens as samples: `StreamWindowRows` are runs of one length of the stream of all documents, or of each.
 
 `Dataset.windows` makes them. File and offset of a window are arithmetic on the lengths of documents (`TokenStream`), so
 nothing is stored, and windows are read in any order. With a random offset the rows are the windows at every begin, and
@@ -86,7 +86,7 @@ def windows_of(
     dtype: Any,
     loss_mask: str | bool | None,
     **more: Any,
-) -> tuple[WindowedRows, Order | None, str]:
+) -> tuple[StreamWindowRows, Order | None, str]:
     """Return the windows of documents: rows, an order of them if it is not their own, and a text for their `repr`."""
     options = {**more, "dtype": integer_dtype(dtype)}
     whole_number("ignore_index", options["ignore_index"])
@@ -98,10 +98,10 @@ def windows_of(
             raise ArgumentError(f"expected a number of tokens or {RANDOM!r} for offset, got {offset!r}")
         if not options["across"] or options["partial"]:
             raise ArgumentError(f"expected across=True and partial=False with offset={RANDOM!r}, got other values")
-        rows = WindowedRows(documents, WindowOptions(length, stride, None, **options), loss_mask)
+        rows = StreamWindowRows(documents, WindowOptions(length, stride, None, **options), loss_mask)
         return rows, _random_offset(len(rows), stride, whole_number("seed", seed)), f"{text} at a random offset"
     first = whole_number("offset", offset, 0)
-    return WindowedRows(documents, WindowOptions(length, stride, first, **options), loss_mask), None, text
+    return StreamWindowRows(documents, WindowOptions(length, stride, first, **options), loss_mask), None, text
 
 
 def _random_offset(begins: int, stride: int, seed: int) -> RandomOffset:
@@ -110,7 +110,7 @@ def _random_offset(begins: int, stride: int, seed: int) -> RandomOffset:
     return RandomOffset(count, stride, max(1, min(stride, begins)), seed)
 
 
-class WindowedRows(StreamRows):
+class StreamWindowRows(StreamRows):
     """Windows of the stream of documents, or of each document."""
 
     def __init__(self, documents: Dataset[Any], options: WindowOptions, loss_mask: str | bool | None = None) -> None:
@@ -128,7 +128,7 @@ class WindowedRows(StreamRows):
         self._length = int(counts.sum())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WindowedRows, (self.documents, self.options, self._mask or False)
+        return StreamWindowRows, (self.documents, self.options, self._mask or False)
 
     def __len__(self) -> int:
         return self._length

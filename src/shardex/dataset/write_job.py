@@ -20,7 +20,7 @@ import numpy as np
 
 from shardex.arrow import BatchBuilder
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.mapped_rows import below_functions
+from shardex.dataset.map_rows import below_functions
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import byte_size, stored_samples
 from shardex.dataset.write_steps import Results, Steps, features_of_results

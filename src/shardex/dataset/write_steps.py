@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.decoded_rows import StoredMedia
 from shardex.dataset.function_calls import (
     SampleFailure,
     batch_result,
@@ -24,7 +23,8 @@ from shardex.dataset.function_calls import (
     sample_results,
 )
 from shardex.dataset.layers import innermost_rows
-from shardex.dataset.mapped_rows import numpy_samples, results_features
+from shardex.dataset.map_rows import numpy_samples, results_features
+from shardex.dataset.media_rows import StoredMedia
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.features import Feature
 from shardex.formats import ShardRows

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from shardex.errors import ArgumentError
 from shardex.files.patterns import natural_order
-from shardex.sources import ByteRange, DecompressedSource, Packed, Source, kind_of, member_names, plain_name
+from shardex.sources import ByteRange, CompressedFile, DecompressedSource, Source, kind_of, member_names, plain_name
 
 if TYPE_CHECKING:
     from shardex.files.find import Files
@@ -46,7 +46,7 @@ def present_content(
     """
     if way is None and not any(path.lower().endswith(_NAMES) for path in files.paths):
         return files
-    found: dict[str, Packed | None] = {path: None for path in files.paths if plain_name(path) is None}
+    found: dict[str, CompressedFile | None] = {path: None for path in files.paths if plain_name(path) is None}
     listed, archives = list[str](), 0
     for path in files.paths:
         contents = {} if files.folder and _NOT_DATA.search(path) else _contents(files.source, path, way is not None)
@@ -70,25 +70,25 @@ def content_of(stored: Files, content: Files) -> Files:
     return replace(content, source=cast(DecompressedSource, content.source).over(stored.source), packed=stored)
 
 
-def _contents(source: Source, path: str, by_content: bool) -> dict[str, Packed | None]:
+def _contents(source: Source, path: str, by_content: bool) -> dict[str, CompressedFile | None]:
     """Return the content of a compressed file, or the members of an archive; nothing for other files."""
     named = plain_name(path)
     if named is None:
         kind = kind_of(_head(source, path)) if by_content else None
-        return {} if kind is None else {path: Packed(path, kind)} if kind != "zip" else _members(source, path)
-    return _members(source, path) if named[1] == "zip" else {named[0]: Packed(path, named[1])}
+        return {} if kind is None else {path: CompressedFile(path, kind)} if kind != "zip" else _members(source, path)
+    return _members(source, path) if named[1] == "zip" else {named[0]: CompressedFile(path, named[1])}
 
 
 def _head(source: Source, path: str) -> bytes:
     return bytes(source.read(path, [ByteRange(0, min(_HEAD, source.stat(path).size))])[0])
 
 
-def _members(source: Source, path: str) -> dict[str, Packed | None]:
-    found: dict[str, Packed | None] = {}
+def _members(source: Source, path: str) -> dict[str, CompressedFile | None]:
+    found: dict[str, CompressedFile | None] = {}
     for member in natural_order(member_names(source, path)):
         inner, kind = plain_name(member) or (member, "")
         if kind != "zip" and not _NOT_DATA.search(member):
-            found[f"{path}/{inner}"] = Packed(path, "zip", member, kind)
+            found[f"{path}/{inner}"] = CompressedFile(path, "zip", member, kind)
     return found
 
 

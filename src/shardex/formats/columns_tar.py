@@ -76,7 +76,7 @@ def open(
     progress: bool | None = None,
     workers: int | None = None,
     executor: ExecutorLike = None,
-) -> ColumnsRows:
+) -> ColumnsTarRows:
     """Open the samples of a folder of this format; `schema` may give dtypes and shapes of the arrays.
 
     A tar that was cut off raises an error; with ``truncated="warn"`` there is a warning, and reading an array that is
@@ -99,7 +99,7 @@ def open(
     )
     if read_truncated:
         warn_if_truncated(known, {number: 0 for number, path in enumerate(known.paths) if path in tars})
-    return ColumnsRows(known, index, Features({}) if schema is None else Features.of(schema))
+    return ColumnsTarRows(known, index, Features({}) if schema is None else Features.of(schema))
 
 
 def create(path: str, features: Features, *, mode: str, samples_per_shard: int = 1000) -> ColumnsWriter:
@@ -204,7 +204,7 @@ def _shard_if_present(field: str) -> str:
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
-class ColumnsRows(RecordRows):
+class ColumnsTarRows(RecordRows):
     """Samples of a folder of this format: the fields `id` and `metadata`, and one for each array."""
 
     index: Index

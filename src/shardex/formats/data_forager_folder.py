@@ -26,7 +26,7 @@ from shardex.formats.jsonl.lines import JSON_LINES, refuse_bytes, refuse_lost_sh
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
 from shardex.formats.tokens.files import array_fields, is_array, number_dtype
-from shardex.formats.tokens.format import DTYPES, StoredRows, WindowRows, checked_dtype, dtype_of_names
+from shardex.formats.tokens.format import DTYPES, NumberRows, NumberWindowRows, checked_dtype, dtype_of_names
 
 _FOLDER = "tokenized-samples"
 _INDEX = r"file_location\.txt|sample_locations\.bin|sample_schema\.json|shardex\.json"
@@ -88,7 +88,7 @@ def _token_rows(
     dtype: str | None,
     window: int | None,
     field: str | None,
-) -> WindowRows | StoredRows:
+) -> NumberWindowRows | NumberRows:
     if schema is not None:
         dtypes, size = array_fields(Features.of(schema))
         (name, given), *others = dtypes.items()
@@ -102,9 +102,9 @@ def _token_rows(
     known, origin = (dtype_of_names(data), "their extension") if recorded is None else (recorded, f"index/{RECORD}")
     arrays = {field or "tokens": checked_dtype(data, dtype, known, origin)}
     if window is not None:
-        return WindowRows(data, arrays, window)
+        return NumberWindowRows(data, arrays, window)
     size = index.same_length()
-    return StoredRows(data, index, arrays, None if size is None else size // next(iter(arrays.values())).itemsize)
+    return NumberRows(data, index, arrays, None if size is None else size // next(iter(arrays.values())).itemsize)
 
 
 # -- writing --------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from shardex.features import Features
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.formats.tokens.files import array_fields, is_array, number_dtype
-from shardex.formats.tokens.format import StoredRows
+from shardex.formats.tokens.format import NumberRows
 from shardex.kernel import Columns, Integers, Ragged, digest
 from shardex.sources import ByteRange, Source, Stat
 
@@ -106,7 +106,7 @@ class Numbers:
 
 def stream_rows(
     files: Files, stats: Sequence[Stat], found: Sequence[Numbers], window: int | None, field: str
-) -> StoredRows:
+) -> NumberRows:
     """Return the rows of streams of numbers: windows, or without `window` one sample for each file."""
     if window is not None and window < 1:
         raise ArgumentError(f"expected a window of at least 1, got {window}")
@@ -114,7 +114,7 @@ def stream_rows(
     counts = [1 if window is None else one.count // window for one in found]
     widths = [(one.count if window is None else window) * dtype.itemsize for one in found]
     places = PlacedRecords(files, stats, [one.begin for one in found], widths, counts, dtype.name)
-    return StoredRows(files, places, {field: dtype}, window)
+    return NumberRows(files, places, {field: dtype}, window)
 
 
 def same_dtype(files: Files, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:

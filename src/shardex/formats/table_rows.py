@@ -17,13 +17,13 @@ from shardex.features import Features
 from shardex.files import Files
 from shardex.formats.registry import ShardRows
 from shardex.kernel import Integers, Ranges, Segments
-from shardex.rows import JoinedRows, Table
+from shardex.rows import SideBySideRows, Table
 from shardex.sources import LocalSource, check_path
 
 _LIKELY_FOOTER = 64 << 10
 
 
-class TableRows(ShardRows, JoinedRows):
+class TableRows(ShardRows, SideBySideRows):
     """Rows of the tables in some files.
 
     `rows` are the numbers of rows in the first `shards`, which hold the first fields; the other shards hold more fields

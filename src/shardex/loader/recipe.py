@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset import Dataset, DecodedRows, MixRows, byte_size, decode_view, innermost_rows
+from shardex.dataset import Dataset, MediaRows, MixRows, byte_size, decode_view, innermost_rows
 from shardex.errors import ArgumentError
 from shardex.features import Feature
 from shardex.kernel import Columns, Integers, Ragged, keep_freed_memory
@@ -193,25 +193,25 @@ class Recipe:
     def source(self) -> Dataset[Any]:
         """The dataset with media decoded as the options say; its random steps need `read`."""
         decode, data = self.options.decode, self.dataset
-        as_arrays = isinstance(data.rows, DecodedRows) and self.options.to == "torch"  # tensors of whole batches
+        as_arrays = isinstance(data.rows, MediaRows) and self.options.to == "torch"  # tensors of whole batches
         if decode is None and not as_arrays:
             return data
         form, fields = (None, decode) if isinstance(decode, Mapping) else (decode, {})
         rows = decode_view(data, form, fields, random=True)
-        if as_arrays and isinstance(rows, DecodedRows):
+        if as_arrays and isinstance(rows, MediaRows):
             rows = rows.in_form("torch", "numpy")
         return Dataset(rows, data.order, data.chosen, data.notes)
 
     @cached_property
-    def _random(self) -> DecodedRows | None:
+    def _random(self) -> MediaRows | None:
         """The rows that decode media with random steps."""
         rows = self.source.rows
-        return rows if isinstance(rows, DecodedRows) and rows.random else None
+        return rows if isinstance(rows, MediaRows) and rows.random else None
 
     @cached_property
     def channel_axes(self) -> dict[str, int]:
         """Fields whose arrays have their channels last, and where tensors have them."""
-        if self.options.transform is not None or not isinstance(self.source.rows, DecodedRows):
+        if self.options.transform is not None or not isinstance(self.source.rows, MediaRows):
             return {}
         return self.source.rows.channel_axes
 

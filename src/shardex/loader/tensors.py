@@ -19,10 +19,10 @@ from shardex.errors import ArgumentError, MissingExtraError, SchemaError
 from shardex.kernel import Columns, Masked, Ragged
 
 
-class Packed:
+class PackedTensors:
     """Rows of different length, concatenated, as two tensors: row k is ``values[offsets[k]:offsets[k + 1]]``.
 
-    >>> rows = Packed([1, 2, 3], [0, 2, 3])
+    >>> rows = PackedTensors([1, 2, 3], [0, 2, 3])
     >>> len(rows), rows[0]
     (2, [1, 2])
     """
@@ -41,17 +41,17 @@ class Packed:
             start, stop, step = where.indices(len(self))
             if step != 1:
                 raise ArgumentError(f"expected a slice with step 1, got step {step}: take the rows one by one")
-            return Packed(self.values, self.offsets[start : max(start, stop) + 1])
+            return PackedTensors(self.values, self.offsets[start : max(start, stop) + 1])
         row = range(len(self))[where]
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
-    def to(self, device: Any, *, non_blocking: bool = False) -> Packed:
+    def to(self, device: Any, *, non_blocking: bool = False) -> PackedTensors:
         """Return the same rows on another device."""
         values, offsets = (one.to(device, non_blocking=non_blocking) for one in (self.values, self.offsets))
-        return Packed(values, offsets)
+        return PackedTensors(values, offsets)
 
     def __repr__(self) -> str:
-        return f"Packed({len(self)} rows, {len(self.values)} values)"
+        return f"PackedTensors({len(self)} rows, {len(self.values)} values)"
 
 
 @cache
@@ -106,10 +106,10 @@ def to_tensors(columns: Columns) -> Columns:
 def move_channels(columns: Columns, axes: Mapping[str, int]) -> Columns:
     """Move the channels of some fields from the last axis, without a copy: torch calls it channels_last.
 
-    Rows that lie end to end (`Packed`) stay as they are.
+    Rows that lie end to end (`PackedTensors`) stay as they are.
     """
     for name, axis in axes.items():
-        if name in columns.data and not isinstance(columns.data[name], Packed):
+        if name in columns.data and not isinstance(columns.data[name], PackedTensors):
             columns.data[name] = map_tensors(columns.data[name], partial(_move_channels, axis))
     return columns
 
@@ -122,8 +122,8 @@ def map_tensors(column: Any, function: Callable[[Any, bool], Any]) -> Any:
     """Return a column with each tensor replaced; `function` gets it, and whether it holds values, not offsets."""
     if isinstance(column, Masked):
         return Masked(map_tensors(column.column, function), column.mask)
-    if isinstance(column, Packed):
-        return Packed(function(column.values, True), function(column.offsets, False))
+    if isinstance(column, PackedTensors):
+        return PackedTensors(function(column.values, True), function(column.offsets, False))
     if isinstance(column, list):
         return [function(value, True) if is_tensor(value) else value for value in column]
     return function(column, True) if is_tensor(column) else column
@@ -167,7 +167,7 @@ def _tensor(torch: Any, column: Any, name: str) -> Any:
                 f"expected arrays that differ in their first dimension only to pack them as tensors, got arrays of any "
                 f'shape - at field {name}; use ragged="pad" or "list"'
             )
-        return Packed(_tensor(torch, column.values, name), _tensor(torch, column.offsets, name))
+        return PackedTensors(_tensor(torch, column.values, name), _tensor(torch, column.offsets, name))
     if isinstance(column, list):
         return _list_to_tensor(torch, column, name)
     if column.dtype.kind in "Mm":

@@ -47,7 +47,7 @@ from shardex.sources.credentials import (
     storage,
     strip_credentials,
 )
-from shardex.sources.decompressed_source import DecompressedSource, Packed
+from shardex.sources.decompressed_source import CompressedFile, DecompressedSource
 from shardex.sources.download import download_file
 from shardex.sources.file_lock import LockedFile, locked_file
 from shardex.sources.io_threads import fetches_started
@@ -73,11 +73,11 @@ __all__ = [
     "CachedSource",
     "CheckedSource",
     "Checksums",
+    "CompressedFile",
     "DecompressedSource",
     "Draft",
     "LocalSource",
     "LockedFile",
-    "Packed",
     "Place",
     "RangeFile",
     "SharedFolder",

@@ -48,7 +48,7 @@ _log = logging.getLogger("shardex")
 
 
 @dataclass(frozen=True)
-class Packed:
+class CompressedFile:
     """A compressed file, or a member of a zip archive."""
 
     path: str
@@ -86,7 +86,7 @@ class DecompressedSource(Source):
 
     >>> import gzip; from shardex.sources.memory import MemorySource
     >>> inner = MemorySource({"a.txt.gz": gzip.compress(b"hello"), "b.txt": b"plain"})
-    >>> source = DecompressedSource(inner, {"a.txt": Packed("a.txt.gz", "gzip")}, folder=False)
+    >>> source = DecompressedSource(inner, {"a.txt": CompressedFile("a.txt.gz", "gzip")}, folder=False)
     >>> source.stat("a.txt").size, bytes(source.read("a.txt", [ByteRange(1, 3)])[0]), bytes(source.load("b.txt"))
     (5, b'ell', b'plain')
     """
@@ -94,7 +94,7 @@ class DecompressedSource(Source):
     def __init__(
         self,
         inner: Source,
-        packed: Mapping[str, Packed],
+        packed: Mapping[str, CompressedFile],
         way: str | None = None,
         folder: str | os.PathLike[str] | bool | None = None,
         limit: int | str | None = None,
@@ -280,10 +280,10 @@ class DecompressedSource(Source):
         view = self._copies.find(self._address(packed), tag)
         return None if view is None else self._copy_route(packed, view, stat, tag)
 
-    def _address(self, packed: Packed) -> str:
+    def _address(self, packed: CompressedFile) -> str:
         return os.path.join(self.url.partition("?")[0], packed.name)
 
-    def _places(self, packed: Packed) -> list[tuple[LocalSource, str]]:
+    def _places(self, packed: CompressedFile) -> list[tuple[LocalSource, str]]:
         """Return the folders that may hold the access points of a file, and their path in each."""
         places = []
         if self.data_folder is not None:
@@ -292,12 +292,12 @@ class DecompressedSource(Source):
             places.append((LocalSource(self._folder), f"index/points-{_short_hash(self._address(packed))}.arrow"))
         return places
 
-    def _points_route(self, packed: Packed, points: AccessPoints, stat: Stat, extra: int) -> _Route:
+    def _points_route(self, packed: CompressedFile, points: AccessPoints, stat: Stat, extra: int) -> _Route:
         self._points.add(packed.path, points, stat)
         plain = Stat(points.size, points.tag, stat.modified)
         return _Route(self._pages, packed.path, plain, "access_points", self._points, extra)
 
-    def _copy_route(self, packed: Packed, view: memoryview, stat: Stat, tag: str) -> _Route:
+    def _copy_route(self, packed: CompressedFile, view: memoryview, stat: Stat, tag: str) -> _Route:
         plain = Stat(len(view), tag, stat.modified)
         path = None if self._copies is None else self._copies.path(self._address(packed), tag)
         self._mapped.add(packed.name, view, plain, path)
@@ -351,7 +351,7 @@ class DecompressedSource(Source):
         return self._copy_route(packed, self._copies.make(self._address(packed), tag, pieces), stat, tag)
 
     def _content(
-        self, packed: Packed, kind: str, stat: Stat, archives: Archives, report: Callable[[int], None]
+        self, packed: CompressedFile, kind: str, stat: Stat, archives: Archives, report: Callable[[int], None]
     ) -> Iterator[bytes]:
         """Yield the content of a file, and check in the end that the file is still the same."""
         if packed.member:
@@ -363,13 +363,13 @@ class DecompressedSource(Source):
         yield from pieces
         self._check_unchanged(packed, stat)
 
-    def _packed_bytes(self, packed: Packed, stat: Stat, report: Callable[[int], None]) -> Iterator[memoryview]:
+    def _packed_bytes(self, packed: CompressedFile, stat: Stat, report: Callable[[int], None]) -> Iterator[memoryview]:
         for piece in read_all(self.inner, packed.path, stat.size):
             report(len(piece))
             yield piece
 
     def _find_points(
-        self, packed: Packed, kind: str, stat: Stat, tag: str, report: Callable[[int], None]
+        self, packed: CompressedFile, kind: str, stat: Stat, tag: str, report: Callable[[int], None]
     ) -> AccessPoints | None:
         if self._way == "copy" or packed.member or kind not in ("gzip", "zstd") or (kind == "gzip" and not has_zlib()):
             return None
@@ -391,14 +391,14 @@ class DecompressedSource(Source):
         self._check_unchanged(packed, stat)
         return found
 
-    def _check_unchanged(self, packed: Packed, stat: Stat) -> None:
+    def _check_unchanged(self, packed: CompressedFile, stat: Stat) -> None:
         now = self.inner.stat(packed.path)
         if (now.size, now.tag, now.identity) != (stat.size, stat.tag, stat.identity):
             raise StaleIndexError(
                 f"{self.inner.full_name(packed.path)}: expected a file that does not change while it is decompressed"
             )
 
-    def _save_points(self, packed: Packed, points: AccessPoints) -> int:
+    def _save_points(self, packed: CompressedFile, points: AccessPoints) -> int:
         """Save access points in the first folder that can be written; return their size."""
         data = points.encode()
         for place, name in self._places(packed):

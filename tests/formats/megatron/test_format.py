@@ -27,7 +27,7 @@ from shardex.errors import (
     UnknownFormatError,
 )
 from shardex.formats import open_rows
-from shardex.formats.tokens.format import StoredRows
+from shardex.formats.tokens.format import NumberRows
 from shardex.kernel import Ragged
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "megatron"
@@ -37,9 +37,9 @@ CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "float64": 6
 FREE = {"tokens": sx.Array("uint16", (None,))}
 
 
-def opened(path: Path, **options: Any) -> StoredRows:
+def opened(path: Path, **options: Any) -> NumberRows:
     rows = open_rows(path, "megatron", **options)
-    assert isinstance(rows, StoredRows)
+    assert isinstance(rows, NumberRows)
     return rows
 
 

@@ -32,7 +32,7 @@ from shardex.files import Scan, find
 from shardex.formats import FORMATS, open_rows
 from shardex.formats.tokens import files as numbers
 from shardex.formats.tokens.files import LengthScanner
-from shardex.formats.tokens.format import StoredRows, WindowRows, create
+from shardex.formats.tokens.format import NumberRows, NumberWindowRows, create
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
 from shardex.sources import Source
@@ -46,15 +46,15 @@ def put(path: Path, data: Any) -> Path:
     return path
 
 
-def windows(path: Path | list[Path], **options: Any) -> WindowRows:
+def windows(path: Path | list[Path], **options: Any) -> NumberWindowRows:
     rows = open_rows(path, "tokens", **options)
-    assert isinstance(rows, WindowRows)
+    assert isinstance(rows, NumberWindowRows)
     return rows
 
 
-def stored(path: Path | list[Path], **options: Any) -> StoredRows:
+def stored(path: Path | list[Path], **options: Any) -> NumberRows:
     rows = open_rows(path, "tokens", **options)
-    assert isinstance(rows, StoredRows)
+    assert isinstance(rows, NumberRows)
     return rows
 
 

@@ -44,7 +44,7 @@ from shardex.formats.number_records import (
 )
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries, check_shard_options
-from shardex.formats.tokens.format import StoredRows
+from shardex.formats.tokens.format import NumberRows
 from shardex.kernel import Integers, Ranges, digest
 from shardex.sources import ByteRange, LocalSource, Source
 
@@ -134,7 +134,7 @@ def _beside(path: str, extension: str) -> str:
 
 def open(
     files: Files, *, schema: Features | None = None, field: str | None = None, unit: str = "documents"
-) -> StoredRows:
+) -> NumberRows:
     """Open the documents of ``.bin`` and ``.idx`` files, or their sequences."""
     if unit not in _UNITS:
         raise ArgumentError(f"expected unit to be one of {', '.join(_UNITS)}, got {unit!r}")
@@ -143,7 +143,7 @@ def open(
     name, size = field_and_window(files, schema, index.dtype, None)
     if size is not None:
         raise SchemaError(f"{files}: expected an array of any length, as documents have, got {schema}")
-    return StoredRows(data, index, {field or name or "tokens": index.dtype}, None)
+    return NumberRows(data, index, {field or name or "tokens": index.dtype}, None)
 
 
 def _pairs(files: Files) -> tuple[Files, Files]:

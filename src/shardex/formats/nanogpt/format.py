@@ -29,7 +29,7 @@ from shardex.formats.number_records import (
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries, check_shard_options
 from shardex.formats.tokens.files import STREAMS, number_dtype
-from shardex.formats.tokens.format import StoredRows
+from shardex.formats.tokens.format import NumberRows
 from shardex.sources import ByteRange, LocalSource, Source, Stat
 
 _HEAD = struct.Struct("<iii")
@@ -52,7 +52,7 @@ def open(
     dtype: str | None = None,
     window: int | None = None,
     field: str | None = None,
-) -> StoredRows:
+) -> NumberRows:
     """Open streams of tokens as windows, or each file as one sample; `dtype` is that of plain files (uint16)."""
     data = data_files(files, ".bin")
     stats = data.stats()

@@ -37,7 +37,7 @@ from shardex.formats.number_records import (
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import check_shard_options
 from shardex.formats.tokens.files import number_dtype
-from shardex.formats.tokens.format import StoredRows
+from shardex.formats.tokens.format import NumberRows
 from shardex.sources import LocalSource, Source
 
 _MAGIC = b"\x93NUMPY"
@@ -55,7 +55,7 @@ _DTYPES = tuple(np.dtype(one).name for one in ("u2", "u4", "u1", "u8", "i1", "i2
 
 def open(
     files: Files, *, schema: Features | None = None, window: int | None = None, field: str | None = None
-) -> StoredRows:
+) -> NumberRows:
     """Open the rows of arrays of two dimensions, or windows of arrays of one dimension."""
     data = data_files(files, ".npy")
     stats = data.stats()
@@ -79,7 +79,7 @@ def open(
         raise ArgumentError(f"{files}: expected no window: each row, of {width} numbers, is a sample, got {size}")
     begins, counts = [begin for begin, _, _ in heads], [shape[0] for _, _, shape in heads]
     places = PlacedRecords(data, stats, begins, [width * dtype.itemsize] * len(heads), counts, dtype.name)
-    return StoredRows(data, places, {name: dtype}, width)
+    return NumberRows(data, places, {name: dtype}, width)
 
 
 def _read_head(source: Source, path: str, size: int) -> tuple[int, np.dtype[Any], tuple[int, ...]]:

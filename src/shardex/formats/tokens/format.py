@@ -66,7 +66,7 @@ def open(
     progress: bool | None = None,
     workers: int | None = None,
     executor: ExecutorLike = None,
-) -> WindowRows | StoredRows:
+) -> NumberWindowRows | NumberRows:
     """Open the samples of these files: windows of `window` numbers, or samples of stored lengths."""
     head = TokensHeader.read(files.source) if files.folder and HEAD in files.paths else None
     others: Mapping[str, str | None] = {} if head is None else head.arrays
@@ -84,9 +84,9 @@ def open(
         lengths, numbers = "uint32", checked_dtype(files, dtype, dtype_of_names(files), "their extension")
     data = _data_files(files, others)
     arrays = {field or "tokens": numbers, **{name: number_dtype(dtype) for name, dtype in others.items()}}
-    rows: WindowRows | StoredRows
+    rows: NumberWindowRows | NumberRows
     if window is not None:
-        rows = WindowRows(data, arrays, window)
+        rows = NumberWindowRows(data, arrays, window)
     else:
         _check_lengths(data, numbers)
         index = Index.of(
@@ -97,7 +97,7 @@ def open(
             workers=workers,
             executor=executor,
         )
-        rows = StoredRows(data, index, arrays, None)
+        rows = NumberRows(data, index, arrays, None)
     rows.metadata = {} if head is None else head.metadata
     return rows
 
@@ -206,7 +206,7 @@ class _OtherArrays:
         """Changes when a file changes."""
 
 
-class WindowRows(ShardRows):
+class NumberWindowRows(ShardRows):
     """Windows of one length; an incomplete window at the end of a file is ignored."""
 
     in_python = False
@@ -271,7 +271,7 @@ class WindowRows(ShardRows):
         return found
 
 
-class StoredRows(RecordRows):
+class NumberRows(RecordRows):
     """Samples at the locations of an index, which are those of the first array; stacked if all have one length."""
 
     in_python = False

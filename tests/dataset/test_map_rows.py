@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import shardex as sx
 from shardex.dataset import ListRows, time_in_functions
 from shardex.dataset.layers import TypedRows
-from shardex.dataset.mapped_rows import BatchMappedRows, MappedRows
+from shardex.dataset.map_rows import BatchMapRows, MapRows
 from shardex.errors import ArgumentError, FieldError, SchemaError, StateError
 from shardex.testing import Case, RowsSuite
 
@@ -51,7 +51,7 @@ DOUBLED = [{"double": 2 * k, "name": f"n{k}", "sum": 2.0 * k} for k in range(40)
 class TestBatchMapped(RowsSuite):
     @pytest.fixture
     def case(self, tmp_path: Path) -> Case:
-        return Case(BatchMappedRows(sx.write(tmp_path / "d", RAW[:7]).rows, double), DOUBLED[:7])
+        return Case(BatchMapRows(sx.write(tmp_path / "d", RAW[:7]).rows, double), DOUBLED[:7])
 
 
 @pytest.fixture
@@ -410,7 +410,7 @@ def test_fingerprints_and_pickles(ds: sx.Dataset) -> None:
     assert made.fingerprint not in (unbatched.fingerprint, ds.fingerprint)
     for known in (False, True):
         again = pickle.loads(pickle.dumps(made))
-        assert isinstance(again.rows, BatchMappedRows) and again.fingerprint == made.fingerprint
+        assert isinstance(again.rows, BatchMapRows) and again.fingerprint == made.fingerprint
         assert ("features" in vars(again.rows) or again.rows._schema is not None) is known
         assert list(again) == list(made)
     typed: Any = pickle.loads(pickle.dumps(ds.as_type(Point).map(negated, batched=True)))
@@ -418,7 +418,7 @@ def test_fingerprints_and_pickles(ds: sx.Dataset) -> None:
 
 
 def test_fingerprint_of_a_map_by_sample_stays() -> None:
-    rows = MappedRows(ListRows([{"n": 1}]), dict)
+    rows = MapRows(ListRows([{"n": 1}]), dict)
     assert rows.fingerprint == "91631e9657ce4193"
 
 
@@ -437,7 +437,7 @@ def test_torch_gets_batches_of_mapped_datasets(ds: sx.Dataset) -> None:
 
 
 def test_typed_rows_over_a_batched_map(ds: sx.Dataset) -> None:
-    rows = TypedRows(BatchMappedRows(ds.rows, double, schema=sx.Features.of({"n": int, "name": str})), Named)
+    rows = TypedRows(BatchMapRows(ds.rows, double, schema=sx.Features.of({"n": int, "name": str})), Named)
     assert rows.sample_type is Named
     with pytest.raises(SchemaError, match=r"got 'double' too|expected int64, got nothing"):
         rows.read(np.arange(2))

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.dataset import Dataset
-from shardex.dataset.decoded_rows import DecodedRows
-from shardex.dataset.mapped_rows import unchanged
+from shardex.dataset.map_rows import unchanged
+from shardex.dataset.media_rows import MediaRows
 from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.kernel import Masked, Ragged
 
@@ -76,9 +76,9 @@ def test_fields_without_media_are_read_without_decoding(tmp_path: Path) -> None:
 
 def test_data_without_media_has_no_layer(tmp_path: Path) -> None:
     plain = sx.write(tmp_path / "d", [{"x": 1}])
-    assert not isinstance(plain.rows, DecodedRows) and plain.stored is plain
+    assert not isinstance(plain.rows, MediaRows) and plain.stored is plain
     raw = sx.write(tmp_path / "e", [{"image": JPEGS[0]}], {"image": sx.Image(decode=False)})
-    assert raw[0].image == JPEGS[0] and not isinstance(raw.rows, DecodedRows)
+    assert raw[0].image == JPEGS[0] and not isinstance(raw.rows, MediaRows)
     np.testing.assert_array_equal(raw.decode("numpy")[0].image, PIXELS[0])
 
 
@@ -233,8 +233,8 @@ def test_views_decode_once_and_keep_the_bytes(ds: Dataset) -> None:
         (ds.rename(image="x").rename(x="y").select("y"), "y"),
     ]
     for view, name in views:
-        assert isinstance(view.rows, DecodedRows), view
-        assert not isinstance(view.rows.below.stored, DecodedRows)
+        assert isinstance(view.rows, MediaRows), view
+        assert not isinstance(view.rows.below.stored, MediaRows)
         np.testing.assert_array_equal(view.read([9, 0])[name], [PIXELS[9], PIXELS[0]])
         np.testing.assert_array_equal(getattr(view[5], name), PIXELS[5])
         assert stored_images(view, name) == JPEGS, view

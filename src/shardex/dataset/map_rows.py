@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset.decoded_rows import StoredMedia
 from shardex.dataset.field_decoders import Decoding, FieldDecoder, decoder_of, is_decoded
 from shardex.dataset.function_calls import batch_result, copied, copied_lists, counted, place_of_rows
 from shardex.dataset.layers import Layer, layers_of, sample_type_of
+from shardex.dataset.media_rows import StoredMedia
 from shardex.dataset.read_size import byte_size
 from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.features import (
@@ -61,7 +61,7 @@ _PLAIN = (dict, DictSample)
 _FLOAT32 = struct.Struct("f")
 
 
-class MappedRows(Layer):
+class MapRows(Layer):
     """Results of a function that is called for each sample of the rows below when it is read.
 
     The features are given, or those of the class of the results, or found in the first results: a field that the
@@ -325,7 +325,7 @@ class MappedRows(Layer):
         return result
 
 
-class BatchMappedRows(MappedRows):
+class BatchMapRows(MapRows):
     """Results of a function that is called for whole batches: all rows that are read at once.
 
     It gets a `Batch` and returns columns of the same length: a mapping of arrays and lists, `Columns`, or a `Batch`,
@@ -468,7 +468,7 @@ def _fits_exactly(feature: Feature) -> Callable[[Any], bool]:
 def below_functions(rows: AbstractRows, fields: Sequence[str] | None) -> tuple[AbstractRows, Sequence[str] | None]:
     """Return the rows below all functions of `map`, and the fields of them that are read."""
     for layer in layers_of(rows):
-        if isinstance(layer, MappedRows):
+        if isinstance(layer, MapRows):
             rows, fields = layer.below, layer._chosen
     return rows, fields
 

@@ -1,7 +1,7 @@
 """Rows whose images, audio and video are decoded when they are read. `open` and `Dataset.decode` make them.
 
 In: rows that return media as they are stored, as bytes. Out: rows with arrays (or tensors, or PIL images) instead.
-`DecodedRows` are above all layers that only rename, type or combine fields, so that whatever copies data finds the
+`MediaRows` are above all layers that only rename, type or combine fields, so that whatever copies data finds the
 stored bytes right below them (`AbstractRows.stored`). Room `media` decodes; `field_decoders` chooses what it is told.
 """
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 Decodings = Mapping[str, Decoding]
 
 
-class DecodedRows(Layer):
+class MediaRows(Layer):
     """Rows over others whose media are stored bytes; `decodings` say how each field of media is decoded.
 
     >>> import numpy as np, shardex as sx, tempfile
     >>> red = np.full((2, 3, 3), [255, 0, 0], np.uint8)
     >>> ds = sx.write(tempfile.mkdtemp() + "/d", [{"image": red}], {"image": sx.Image()})
     >>> ds[0].image.shape, ds.stored[0].image[:4], type(ds.rows).__name__
-    ((2, 3, 3), b'\\x89PNG', 'DecodedRows')
+    ((2, 3, 3), b'\\x89PNG', 'MediaRows')
     """
 
     def __init__(self, below: AbstractRows, decodings: Decodings) -> None:
@@ -57,7 +57,7 @@ class DecodedRows(Layer):
             self.make = below.make  # type: ignore[method-assign]  # one call less for each sample
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return DecodedRows, (self.below, self.decodings)
+        return MediaRows, (self.below, self.decodings)
 
     @property
     def sample_type(self) -> type[Any]:
@@ -114,9 +114,9 @@ class DecodedRows(Layer):
         arrays = {n: unwrap_optional(self.below.features[n]) for n, d in self.decodings.items() if d.form == "numpy"}
         return {n: -3 if isinstance(f, Image | Video) else -2 for n, f in arrays.items() if isinstance(f, Media)}
 
-    def in_form(self, old: str, new: str) -> DecodedRows:
+    def in_form(self, old: str, new: str) -> MediaRows:
         """Return rows that decode the fields of one form in another."""
-        return DecodedRows(
+        return MediaRows(
             self.below, {n: replace(d, form=new) if d.form == old else d for n, d in self.decodings.items()}
         )
 
@@ -221,26 +221,26 @@ def _as_decoded(feature: Feature, decoding: Decoding) -> Feature:
 # -- which rows are decoded -----------------------------------------------------------------------------------
 
 
-def decoded(rows: AbstractRows) -> AbstractRows:
+def media_decoded(rows: AbstractRows) -> AbstractRows:
     """Return rows with their media decoded as the features say; the same rows if there is nothing to decode."""
     names = rows.media_fields
     if not names:
         return rows
     features = rows.features
     found = {name: Decoding() for name in names if is_decoded(features[name])}
-    return DecodedRows(rows, found) if found else rows
+    return MediaRows(rows, found) if found else rows
 
 
 def undecoded(rows: AbstractRows) -> AbstractRows:
     """Return the rows below the decoding of media, if it is the outermost layer; otherwise the rows themselves."""
-    return rows.below if isinstance(rows, DecodedRows) else rows
+    return rows.below if isinstance(rows, MediaRows) else rows
 
 
 def over_stored(
     rows: AbstractRows, make: Callable[[AbstractRows], AbstractRows], names: Mapping[str, str] | None = None
 ) -> AbstractRows:
     """Return what `make` makes of the stored rows, with media decoded as before; `names` are new names of fields."""
-    if not isinstance(rows, DecodedRows):
+    if not isinstance(rows, MediaRows):
         return make(rows)
     made = make(rows.below)
     renamed = {(names or {}).get(name, name): one for name, one in rows.decodings.items()}
@@ -257,7 +257,7 @@ def typed_rows(rows: AbstractRows, kind: type[Any], fields: Sequence[str] | None
 
 def decodings_of(rows: AbstractRows, fields: Sequence[str] | None = None) -> Decodings:
     """Return how rows decode their media, or those of these fields."""
-    found = rows.decodings if isinstance(rows, DecodedRows) else {}
+    found = rows.decodings if isinstance(rows, MediaRows) else {}
     return {name: one for name, one in found.items() if fields is None or name in fields}
 
 
@@ -269,7 +269,7 @@ def common_decodings(every: Sequence[tuple[AbstractRows, Sequence[str] | None]])
 
 def with_decodings(rows: AbstractRows, decodings: Decodings) -> AbstractRows:
     """Return rows with the media of these fields decoded."""
-    return DecodedRows(rows, decodings) if decodings else rows
+    return MediaRows(rows, decodings) if decodings else rows
 
 
 def decode_view(view: Dataset[Any], form: Any, fields: Mapping[str, Any], *, random: bool = False) -> AbstractRows:
