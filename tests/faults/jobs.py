@@ -31,7 +31,7 @@ from shardex.dataset.write_job import Began
 from shardex.errors import CommitConflict, ShardexError, VersionExpired
 from shardex.files import Scan, sample_index
 from shardex.formats import Format
-from shardex.formats.jsonl.lines import LineScanner
+from shardex.formats.lines import LineScanner
 from shardex.sources import Source
 from shardex.store import clean, compact, restore
 

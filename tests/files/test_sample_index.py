@@ -503,7 +503,7 @@ KILLED = """
 import os, signal, sys
 import shardex as sx
 from shardex.files import sample_index
-from shardex.formats.jsonl.lines import LineScanner
+from shardex.formats.lines import LineScanner
 from shardex.sources.local import LocalDraft
 
 sample_index.SAVE_BYTES, left = 1000, int(sys.argv[2])

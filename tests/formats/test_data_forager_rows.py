@@ -26,7 +26,7 @@ from shardex.files import find
 from shardex.formats import open_rows
 from shardex.formats.data_forager_folder import recognise
 from shardex.formats.jsonl.format import JsonLines
-from shardex.formats.text.format import LineRows
+from shardex.formats.line_rows import LineRows
 from shardex.formats.tokens.format import NumberRows, NumberWindowRows
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "data-forager"

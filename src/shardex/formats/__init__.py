@@ -20,8 +20,10 @@ Record formats (tar, JSONL, text, CSV, tokens, bins): an index gives file, offse
 - `parquet`: Parquet files
 - `parquet_pages`: how much memory Parquet columns take, computed before they are decoded
 - `partitions`: columns from the names of folders (``year=2024/``)
-- `jsonl`, `jsonl_lines`: JSON Lines; `jsonl_lines` scans and writes lines
-- `json_arrays`: finds the elements of `.json` files that hold one array
+- `lines`: finds lines in files
+- `line_rows`: rows whose records are lines
+- `json_text`: encodes samples as JSON
+- `jsonl`: JSON Lines, and `.json` files that hold one array
 - `text`: text files, by lines or as whole documents
 - `wrong_lines`: leaves wrong lines out of an index
 - `csv_files`: CSV and TSV files as rows

@@ -37,7 +37,7 @@ from shardex.features import (
 )
 from shardex.files import Files, find
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.jsonl.lines import refuse_bytes, refuse_lost_shape, shaped_fields, to_json
+from shardex.formats.json_text import JsonEncoder
 from shardex.formats.record_fields import MakeDecoder
 from shardex.formats.record_rows import DictRows, MappedIndex
 from shardex.formats.registry import Format
@@ -251,10 +251,8 @@ class BinWriter(SampleWriter):
         self._turns = range(splits) if isinstance(splits, int) else splits
         if not len(self._turns) or not (min(self._turns) >= 0 and max(self._turns) < _LARGEST):
             raise ArgumentError(f"expected at least one split, got {splits}")
-        if self._codec == "json":
-            refuse_bytes(features)
+        self._pack = JsonEncoder(features) if self._codec == "json" else MSGPACK.encode
         super().__init__(path, mode, features, owned, publish_last=(HEAD, INDEX))
-        self._shaped = shaped_fields(features)
         self._before = self._existing_bins()
         """Bytes of each bin that is appended to; others may be added to them before the new ones are published."""
         self._packets: dict[int, list[bytes]] = {}
@@ -284,11 +282,7 @@ class BinWriter(SampleWriter):
         if self._codec == "raw":
             (packet,) = sample.values()
             return bytes(packet)
-        if self._codec == "msgpack":
-            return MSGPACK.encode(sample)
-        for name, feature in self._shaped.items():
-            refuse_lost_shape(sample[name], feature, name)
-        return to_json(sample)
+        return self._pack(sample)
 
     def _store(self, record: bytes) -> None:
         number, length = self._turns[self._samples % len(self._turns)], len(record)

@@ -21,8 +21,9 @@ from shardex.formats import data_forager
 from shardex.formats.data_forager import NAMES, SCHEMA, TABLE, ArraySpec, ForagerIndex, SampleSchema
 from shardex.formats.data_forager_index import ENTRIES_AT_ONCE, RECORD, IndexRecord, IndexTable
 from shardex.formats.join_shards import JoinShards
+from shardex.formats.json_text import JsonEncoder
 from shardex.formats.jsonl.format import check_decode, rows_of_lines
-from shardex.formats.jsonl.lines import JSON_LINES, refuse_bytes, refuse_lost_shape, shaped_fields, to_json
+from shardex.formats.jsonl.writer import JSON_LINES
 from shardex.formats.registry import Format, ShardRows
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
 from shardex.formats.tokens.files import array_fields, is_array, number_dtype
@@ -205,14 +206,11 @@ class _LineWriter(_ForagerWriter):
     """Writes samples as JSON lines."""
 
     def __init__(self, path: str, features: Features, mode: str, prefix: str, shard_size: int) -> None:
-        refuse_bytes(features)
+        self._to_json = JsonEncoder(features)
         super().__init__(path, features, mode, "", lambda number: f"{prefix}-{number:05d}.jsonl", shard_size)
-        self._shaped = shaped_fields(features)
 
     def _encode(self, sample: Mapping[str, Any]) -> bytes:
-        for name, feature in self._shaped.items():
-            refuse_lost_shape(sample[name], feature, name)
-        return to_json(sample) + b"\n"
+        return self._to_json(sample) + b"\n"
 
 
 FORMAT = Format(

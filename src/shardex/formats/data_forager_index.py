@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, FormatError, NotFoundError, PathError, StaleIndexError, TruncatedShardError
 from shardex.files import Files, Index, IndexedFile, Scan, Stage, find, probe, scan_each
 from shardex.formats.data_forager import NAMES, SCHEMA, TABLE, ForagerIndex, SampleSchema, common_folder
-from shardex.formats.jsonl.lines import JSON_LINES, LineScanner
+from shardex.formats.jsonl.writer import JSON_LINES
+from shardex.formats.line_rows import LineRows
+from shardex.formats.lines import LineScanner
 from shardex.formats.record_rows import map_files
-from shardex.formats.text.format import LineRows
 from shardex.kernel import Integers, Segments
 from shardex.sources import ByteRange, LocalSource, Source, Stat, plain_name
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import shardex as sx
 from shardex.errors import FormatError
 from shardex.files import find
+from shardex.formats import lines as line_finder
 from shardex.formats import open_rows
-from shardex.formats.jsonl import lines as jsonl_lines
 from shardex.formats.jsonl.arrays import JsonScanner, array_begin, scanner_of
-from shardex.formats.jsonl.lines import LineScanner
+from shardex.formats.lines import LineScanner
 from shardex.sources.memory import MemorySource
 from shardex.sources.url import SCHEMES
 from tests.fake_remote import fake_remote_url, open_fake_remote
@@ -154,7 +154,7 @@ def test_remote_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pieces_do_not_change_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonl_lines, "_PIECE", 8)
+    monkeypatch.setattr(line_finder, "_PIECE", 8)
     data = b" " * 300 + b"[1]" + b" " * 300 + b"\n" * 3000 + b"[2]"
     assert array_begin(memoryview(data)) is None
     assert array_begin(memoryview(data[:-3])) == 300

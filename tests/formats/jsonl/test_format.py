@@ -36,11 +36,10 @@ from shardex.features import Array, Bytes, ClassLabel, Features, Json, Optional,
 from shardex.features import Sequence as SequenceFeature
 from shardex.files import Scan, Stage, find
 from shardex.files import scan as scan_module
-from shardex.formats import FORMATS, open_rows
-from shardex.formats.jsonl import lines
+from shardex.formats import FORMATS, lines, open_rows
 from shardex.formats.jsonl.format import JsonLines, create
-from shardex.formats.jsonl.lines import LineScanner
-from shardex.formats.text.format import LineRows
+from shardex.formats.line_rows import LineRows
+from shardex.formats.lines import LineScanner
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
 from shardex.sources import ByteRange, LocalSource, Source, Stat

@@ -11,7 +11,8 @@ from shardex.errors import ArgumentError, FieldError, FormatError, SchemaError, 
 from shardex.features import Features, Text
 from shardex.files import find
 from shardex.formats import FORMATS, open_rows
-from shardex.formats.text.format import DocumentRows, TextRows, create
+from shardex.formats.line_rows import TextRows
+from shardex.formats.text.format import DocumentRows, create
 from tests.formats.jsonl.test_format import every, put
 
 

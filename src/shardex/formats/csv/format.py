@@ -43,9 +43,9 @@ from shardex.formats.csv.cells import (
 )
 from shardex.formats.csv.records import CsvScanner, Dialect, first_record
 from shardex.formats.csv.writer import EXTENSION, OWNED, CsvWriter, JoinCsv
+from shardex.formats.line_rows import NumberedLines, data_files
 from shardex.formats.record_fields import RecordFields, check_infer_from, record_fields
 from shardex.formats.registry import Format
-from shardex.formats.text.format import NumberedLines, data_files
 from shardex.formats.wrong_lines import check_bad_lines, index_of_right_lines
 from shardex.kernel import Column, Columns, Integers, Masked
 from shardex.workers import ExecutorLike

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError
 from shardex.files import Scan
-from shardex.formats.jsonl.lines import BOM, whole_file
+from shardex.formats.lines import BOM, whole_file
 from shardex.kernel import Bytes, Integers
 from shardex.sources import ByteRange, Source
 

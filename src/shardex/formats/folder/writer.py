@@ -15,7 +15,7 @@ from shardex.errors import ArgumentError, PathError, SchemaError, storage_errors
 from shardex.features import ClassLabel, Features, Media, Text
 from shardex.formats.folder.files import FILE_NAME, KINDS, is_metadata, is_shown, kind_of_name
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.jsonl.lines import refuse_bytes, refuse_lost_shape, shaped_fields, to_json
+from shardex.formats.json_text import JsonEncoder
 from shardex.formats.sample_writer import SampleWriter, ShardSeries
 from shardex.sources import check_path
 
@@ -76,8 +76,7 @@ class MediaWriter(SampleWriter):
             raise SchemaError(f"expected text, got {features['path']} - at field path")
         own = {self._kind, "path"} | ({"label"} if self._label is not None else set())
         self._others = Features({name: feature for name, feature in features.items() if name not in own})
-        refuse_bytes(self._others)
-        self._shaped = shaped_fields(self._others)
+        self._to_json = JsonEncoder(self._others)
         super().__init__(path, mode, features, OWNED, publish_last=(TABLE,))
         self._plain = [(name, convert) for name, convert in self._plain if name in self._others]
         self._table = ShardSeries(self._stage, lambda number: TABLE)
@@ -87,9 +86,7 @@ class MediaWriter(SampleWriter):
     def _encode(self, sample: Mapping[str, Any]) -> tuple[str, bytes, bytes, int]:
         data = bytes(sample[self._kind])
         name = self._name(sample, data)
-        for field, feature in self._shaped.items():
-            refuse_lost_shape(sample[field], feature, field)
-        line = to_json({FILE_NAME: name, **{field: sample[field] for field in self._others}}) + b"\n"
+        line = self._to_json({FILE_NAME: name, **{field: sample[field] for field in self._others}}) + b"\n"
         return name, data, line if self._others else b"", -1 if self._label is None else sample["label"]
 
     def _name(self, sample: Mapping[str, Any], data: bytes) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from shardex.errors import FormatError
 from shardex.files import Files, Scan
-from shardex.formats.jsonl.lines import BOM, LineScanner, whole_file
+from shardex.formats.lines import BOM, LineScanner, whole_file
 from shardex.kernel import Bytes, Integers
 from shardex.sources import ByteRange, Source
 

@@ -27,11 +27,12 @@ from shardex.formats.extracted_columns import ExtractedRows, Extraction
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl import arrays as json_arrays
 from shardex.formats.jsonl.columns import LineColumns, accepts
-from shardex.formats.jsonl.lines import JSON_LINES, OWNED, LineScanner, LineWriter
+from shardex.formats.jsonl.writer import JSON_LINES, OWNED, LineWriter
+from shardex.formats.line_rows import LineRows, NumberedLines, data_files
+from shardex.formats.lines import LineScanner
 from shardex.formats.record_fields import KeyScan
 from shardex.formats.record_rows import DictRows, Locations
 from shardex.formats.registry import Format
-from shardex.formats.text.format import EXTENSIONS, LineRows, NumberedLines, data_files
 from shardex.formats.wrong_lines import check_bad_lines, index_of_right_lines
 from shardex.kernel import MISSING, Columns, Integers, Ranges
 from shardex.sources import ByteRange, Source
@@ -71,7 +72,7 @@ def open(
         raise ArgumentError(f'{files}: expected JSON lines without attributes for bad_lines="skip", got others')
     if attributes and decode != "json":
         raise ArgumentError(f"{files}: expected JSON lines to extract attributes from, got decode={decode!r}")
-    files = data_files(files, JSON_LINES, json_arrays.EXTENSIONS, EXTENSIONS)
+    files = data_files(files, JSON_LINES, json_arrays.EXTENSIONS, (".txt",))
     how: Any = {"rebuild": rebuild, "progress": progress, "workers": workers, "executor": executor}
     scanner = json_arrays.scanner_of(files) if decode == "json" else LineScanner(skip_blank=False)
     is_checked = decode == "json" and bad_lines == "skip"

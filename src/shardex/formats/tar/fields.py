@@ -48,7 +48,7 @@ from shardex.features import (
     to_columns,
     unwrap_optional,
 )
-from shardex.formats.jsonl.lines import refuse_lost_shape
+from shardex.formats.json_text import refuse_lost_shape
 from shardex.kernel import Column, Ragged, Ranges, with_missing
 
 Where = Callable[[int], str]

@@ -1,44 +1,23 @@
-"""Finds lines in files (`LineScanner`) and writes samples as lines of JSON (`LineWriter`); used by `jsonl`.
+"""Finds lines in files: `LineScanner`, for the indexes of JSON lines, text and tables.
 
-The scanner finds lines by one pass of the kernel, without the GIL: over the mapped pages of a local file, which is
-twice as fast as copying them, or over pieces of a remote one. Parts of a big file are scanned at the same time. The
-writer makes one compact JSON object of each sample.
+The kernel finds them in one pass, without the GIL: over the mapped pages of a local file, which is twice as fast as
+copying them, or over pieces of a remote one. Parts of a big file are scanned at the same time.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import FormatError, SchemaError, TruncatedShardError
-from shardex.features import (
-    Array,
-    Feature,
-    Features,
-    Map,
-    Sequence,
-    Struct,
-    describe,
-    encode_plain_json,
-    nested_features,
-    shape_of_empty_list,
-    unwrap_optional,
-)
-from shardex.features import Bytes as BytesFeature
+from shardex.errors import FormatError, TruncatedShardError
 from shardex.files import Scan
-from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
 from shardex.kernel import count_newlines, find_lines
 from shardex.sources import COMPRESSED, ByteRange, Source
 
-JSON_LINES = (".jsonl", ".ndjson", ".json-lines")
-OWNED = r".*\.(jsonl|ndjson|json-lines)"
-"""Regular expression of the files of a dataset."""
-"""Extensions of files of JSON lines."""
 _PIECE = 4 << 20
 _AHEAD = 8
 """Pieces of a remote file that are fetched ahead of the one that is scanned."""
@@ -251,115 +230,3 @@ def _enlarged(column: NDArray[Any], room: int, dtype: np.dtype[Any]) -> NDArray[
 def _joined(parts: list[Scan]) -> Scan:
     full = [part for part in parts if len(part["offset"])] or parts[:1]
     return full[0] if len(full) == 1 else {name: np.concatenate([part[name] for part in full]) for name in full[0]}
-
-
-# -- writing --------------------------------------------------------------------------------------------------
-
-
-class LineWriter(SeriesWriter):
-    """Writes samples as lines of JSON into numbered files; made by `jsonl.create`."""
-
-    def __init__(self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str) -> None:
-        check_shard_options(shard_rows, shard_size, prefix)
-        refuse_bytes(features)
-        super().__init__(path, mode, features, OWNED)
-        with self._abort_on_error():
-            for existing in self._stage.existing:
-                if existing == "index/file_location.txt" or existing.lower().endswith((".ndjson", ".json-lines")):
-                    raise SchemaError(
-                        f"{self.path}: expected nothing but .jsonl files to append to, got {existing} too"
-                    )
-            first = self._stage.next_number(prefix, ".jsonl")
-        self._shards = ShardSeries(
-            self._stage, lambda number: f"{prefix}-{number:05d}.jsonl", first, rows=shard_rows, size=shard_size
-        )
-
-        self._shaped = shaped_fields(features)
-
-    def _encode(self, sample: Mapping[str, Any]) -> bytes:
-        for name, feature in self._shaped.items():
-            refuse_lost_shape(sample[name], feature, name)
-        return to_json(sample) + b"\n"
-
-
-def refuse_bytes(features: Features) -> None:
-    """Refuse features whose values JSON cannot hold."""
-    for name, feature in (inner for field, outer in features.items() for inner in nested_features(outer, field)):
-        if isinstance(feature, BytesFeature):
-            raise SchemaError(
-                f"expected a feature that JSON can hold, got bytes - at field {name}; JSON has text but no bytes: "
-                'decode them to text, or choose a format that has them ("arrow", "tar", "bins")'
-            )
-        if isinstance(feature, Array) and feature.dtype is not None and np.dtype(feature.dtype).kind not in "biuf":
-            raise SchemaError(f"expected numbers that JSON can hold, got {feature} - at field {name}")
-
-
-def shaped_fields(features: Features) -> Features:
-    """Return the fields that hold arrays of several dimensions, which `refuse_lost_shape` must check."""
-    return Features({name: feature for name, feature in features.items() if any(_has_shape(feature, name))})
-
-
-def _has_shape(feature: Feature, name: str) -> Iterator[bool]:
-    parts = (part for _, part in nested_features(feature, name) if isinstance(part, Array))
-    return (part.shape is None or len(part.shape) > 1 for part in parts)
-
-
-def refuse_lost_shape(value: Any, feature: Feature, name: str) -> None:
-    """Raise an error for an array without elements whose shape a list cannot hold and the feature does not tell."""
-    match unwrap_optional(feature):
-        case Array() as inner if isinstance(value, np.ndarray) and value.size == 0:
-            as_list = value.shape[: value.shape.index(0) + 1]
-            if shape_of_empty_list(as_list, inner) != value.shape:
-                raise SchemaError(
-                    f"expected an array that JSON can hold, got {describe(value)}, whose shape a list cannot hold "
-                    f"- at field {name} (declare the sizes, or choose a format that has arrays)"
-                )
-        case Sequence() as inner if value is not None:
-            for one in value:
-                refuse_lost_shape(one, inner.feature, name)
-        case Struct() as inner if value is not None:
-            for part, one in inner.fields.items():
-                refuse_lost_shape(value[part], one, f"{name}.{part}")
-        case Map() as inner if value is not None:
-            for one in value.values() if isinstance(value, Mapping) else (one for _, one in value):
-                refuse_lost_shape(one, inner.value, name)
-
-
-def to_json(sample: Mapping[str, Any]) -> bytes:
-    """Return the compact JSON of a sample; an error names the field.
-
-    >>> to_json({"x": np.arange(3), "s": "a"})
-    b'{"x":[0,1,2],"s":"a"}'
-    """
-    try:
-        return encode_plain_json({name: _plain(value) for name, value in sample.items()})
-    except SchemaError:
-        for name, value in sample.items():  # which field?
-            try:
-                encode_plain_json(_plain(value))
-            except SchemaError as error:
-                raise SchemaError(f"{error} - at field {name}") from None
-        raise
-
-
-def _plain(value: Any) -> Any:
-    """Return the value without arrays. Values that JSON would change raise an error, except NaN: it becomes null."""
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float) and not math.isinf(value):
-        return value
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
-        if value.dtype.kind == "f" and np.isinf(value).any():
-            raise SchemaError(
-                f"expected numbers that JSON can hold, got {value.dtype}{list(value.shape)} with infinity"
-            )
-        return value.tolist()
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, bytes | bytearray | memoryview):
-        raise SchemaError("expected a value that JSON can hold, got bytes (decode them to text)")
-    raise SchemaError(f"expected a value that JSON can hold, got {type(value).__name__} {value!r}"[:200])
