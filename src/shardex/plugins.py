@@ -39,6 +39,15 @@ class Plugin:
             raise PluginError(f"{self}: expected {reference} to be a {kind.__name__}, got {type(found).__name__}")
         return found
 
+    def call(self, kind: type[T], *arguments: Any) -> T:
+        """Call the object, a function; raises PluginError if it returns no `kind`."""
+        function = self.load(object)
+        if not callable(function):
+            raise PluginError(f"{self}: expected {self.reference} to be a function, got {type(function).__name__}")
+        if not isinstance(made := function(*arguments), kind):
+            raise PluginError(f"{self}: expected a {kind.__name__} from {self.reference}, got {type(made).__name__}")
+        return made
+
     def __str__(self) -> str:
         return f"{self.name}, which the package {self.package} adds to {self.group}"
 

@@ -1,7 +1,8 @@
 """Chooses the source for a path or a URL.
 
-`open_source` opens every URL; schemes that are not in `SCHEMES` raise an error. `place_of`
-also takes local paths. How a source reads and writes is left to the module of its class.
+`open_source` opens every URL whose scheme is in `SCHEMES`, or which a package adds by an entry point of the group
+``shardex.sources``: a function like those of the table. `place_of` also takes local paths. How a source reads and
+writes is left to the module of its class.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import os
 from collections.abc import Callable
 
 from shardex.errors import AddressError, UnknownFormatError, UnsafeError
+from shardex.plugins import plugins
 from shardex.sources.credentials import redact_url
 from shardex.sources.local import LocalSource
 from shardex.sources.memory import MemorySource
 from shardex.sources.object_store import ObjectSource
 from shardex.sources.protocols import Place, check_text
+
+GROUP = "shardex.sources"
+"""Group of the entry points of sources of other packages: functions that open a URL, by scheme."""
 
 _memory: dict[str, MemorySource] = {}
 
@@ -95,11 +100,15 @@ def open_source(url: str, *, trusted: bool = True) -> Place:
     """
     scheme, found, rest = check_text(url).partition("://")
     scheme = scheme.lower()
-    if not found or scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise AddressError(f"expected an address that begins with {known}, got {redact_url(url)!r}")
     place, query, rest = rest.partition("?")
-    return SCHEMES[scheme](f"{scheme}://{place.rstrip('/')}{query}{rest}", trusted)
+    address = f"{scheme}://{place.rstrip('/')}{query}{rest}"
+    if found and scheme in SCHEMES:
+        return SCHEMES[scheme](address, trusted)
+    others = plugins(GROUP, SCHEMES)
+    if not found or scheme not in others:
+        known = ", ".join(f"{name}://" for name in (*SCHEMES, *others))
+        raise AddressError(f"expected an address that begins with {known}, got {redact_url(url)!r}")
+    return others[scheme].call(Place, address, trusted)  # type: ignore[type-abstract]
 
 
 def _open_memory(url: str, trusted: bool) -> Place:

@@ -13,10 +13,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoolExecutor, wait
 from concurrent.futures import Executor as AnyFutures
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from shardex.errors import ArgumentError, ClosedError, WorkerError, nearest
 from shardex.kernel import cores
+from shardex.plugins import plugins
 from shardex.workers.process_pool import RestartingPool, pickled
 from shardex.workers.ray_executor import RayExecutor
 from shardex.workers.shared_arena import dump_error, dump_value, load_error
@@ -24,8 +25,15 @@ from shardex.workers.shared_arena import dump_error, dump_value, load_error
 ExecutorLike = str | AnyFutures | None
 """What users give as ``executor``: a name of `NAMES`, an address of Ray, or an executor of `concurrent.futures`."""
 
-NAMES = ("inline", "threads", "processes", "ray")
+_LOCAL = ("inline", "threads", "processes")
+NAMES = (*_LOCAL, "ray")
 """Executors that can be given by name. ``ray://host:port`` and ``ray:<address>`` name a running cluster."""
+GROUP = "shardex.executors"
+"""Group of the entry points of executors of other packages, by name.
+
+Each is a function that gets the job, the text that the user gave (``name`` or ``name:address``), the number of workers
+or None, and the initializer, and returns an `Executor`.
+"""
 
 _SMALL_JOB = 64 << 10
 """Bytes up to which a pickled job is sent with every task of a user's executor."""
@@ -33,6 +41,7 @@ _KEPT_JOBS = 4
 """Jobs that a process of a user's executor keeps unpickled."""
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Runs one job for many tasks."""
 
@@ -76,7 +85,7 @@ def start_executor(
         return FuturesExecutor(job, executor, workers=workers, initializer=initializer)
     name = ("inline" if workers in (None, 1) else "processes") if executor is None else executor
     if not isinstance(name, str):
-        raise ArgumentError(f"expected {_EXPECTED}, got {name!r}")
+        raise ArgumentError(f"expected {_expected()}, got {name!r}")
     if name == "inline" and workers in (None, 1):
         return InlineExecutor(job)
     if name == "threads":
@@ -87,10 +96,15 @@ def start_executor(
         return _ray_executor(job, name, initializer)
     if name == "inline":
         raise ArgumentError(f'expected one worker with executor="inline", got workers={workers}')
-    raise ArgumentError(f"expected {_EXPECTED}, got {name!r}{nearest(name, NAMES)}")
+    others = plugins(GROUP, NAMES)
+    if (found := others.get(name.partition(":")[0])) is not None:
+        return found.call(Executor, job, name, workers, initializer)  # type: ignore[type-abstract]
+    raise ArgumentError(f"expected {_expected()}, got {name!r}{nearest(name, (*NAMES, *others))}")
 
 
-_EXPECTED = f"executor to be one of {', '.join(map(repr, NAMES))}, 'ray://host:port', or a concurrent.futures.Executor"
+def _expected() -> str:
+    names = ", ".join(map(repr, (*NAMES, *plugins(GROUP, NAMES))))
+    return f"executor to be one of {names}, 'ray://host:port', or a concurrent.futures.Executor"
 
 
 def is_local(executor: ExecutorLike) -> bool:
@@ -99,7 +113,7 @@ def is_local(executor: ExecutorLike) -> bool:
     >>> is_local(None), is_local("processes"), is_local("ray://head:10001")
     (True, True, False)
     """
-    return executor is None or (isinstance(executor, str) and not executor.startswith("ray"))
+    return executor is None or executor in _LOCAL
 
 
 def _ray_executor(job: Callable[[Any], Any], name: str, initializer: Callable[[], object] | None) -> Executor:
