@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import shardex as sx
 from shardex.errors import AlreadyExistsError, FormatError, NotFoundError, PathError
 from shardex.files import Stage, find
 from shardex.files.append_records import link_together, undo_unfinished, visible_paths
-from shardex.files.staging import upload
+from shardex.files.upload import put_claimed
 from shardex.sources import LocalSource
 from shardex.sources.memory import MemorySource
 
@@ -412,15 +413,13 @@ def test_unfinished_upload_is_not_opened() -> None:
     class Killed(BaseException):
         pass
 
-    class Dying(MemorySource):
-        def map(self, path: str) -> memoryview:
-            if path == "b.jsonl":
-                place.remove = lambda path: None  # type: ignore[method-assign]
-                raise Killed
-            return super().map(path)
+    def put(paths: Sequence[str]) -> None:
+        place.put(paths[0], b"{}")
+        place.remove = lambda path: None  # type: ignore[method-assign]
+        raise Killed
 
     with pytest.raises(Killed):
-        upload(Dying({"a.jsonl": b"{}", "b.jsonl": b"{}"}), place)
+        put_claimed(place, ["a.jsonl", "b.jsonl"], put)
     assert place.paths() == [".shardex/claim", "a.jsonl"]
     with pytest.raises(NotFoundError, match="a writer is still writing here, or was killed and left this file"):
         visible_paths(place)

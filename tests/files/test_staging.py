@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import numpy as np
 import pytest
 
 from shardex.errors import AlreadyExistsError, ArgumentError, SourceError
-from shardex.files import MODES, Stage, check_mode, staging, visible_paths
-from shardex.files.staging import upload
+from shardex.files import MODES, Stage, check_mode, visible_paths
+from shardex.files.local_publication import LocalPublication
+from shardex.files.upload import put_claimed
 from shardex.sources import LocalSource
 from shardex.sources.memory import MemorySource
 
@@ -124,7 +126,7 @@ def test_folder_that_appears_while_files_are_published(target: Path, monkeypatch
     stage = Stage(target, "append")
     stage.place.put("2", b"two")
     publish(target, "create", {"1": "one"})
-    monkeypatch.setattr(staging, "check_target", lambda *_: False)
+    monkeypatch.setattr(LocalPublication, "check", lambda _: False)
     stage.publish()
     assert content(target) == {"1": "one", "2": "two"}
 
@@ -337,12 +339,12 @@ BEFORE = [
     ("append", "os.fsync"),
     ("append", "os.link"),
     ("overwrite", "os.fsync"),
-    ("overwrite", "staging._exchange"),
+    ("overwrite", "local_publication._exchange"),
 ]
 AFTER = [(mode, "shutil.rmtree") for mode in MODES]
 CRASHES = """
 import json, os, shutil, sys
-from shardex.files import staging
+from shardex.files import local_publication, staging
 for target, mode, step in json.load(sys.stdin):
     if not (child := os.fork()):
         stage = staging.Stage(target, mode)
@@ -459,10 +461,18 @@ class FailingPlace(MemorySource):
         super().put(path, data)
 
 
+def upload(files: Sequence[str], place: MemorySource) -> None:
+    def put(paths: Sequence[str]) -> None:
+        for path in paths:
+            place.put(path, b"1")
+
+    put_claimed(place, files, put)
+
+
 def test_upload_removes_its_files_after_an_error() -> None:
     place = FailingPlace()
     with pytest.raises(SourceError):
-        upload(MemorySource({"1": b"1", "2": b"2"}), place)
+        upload(["1", "2"], place)
     assert list(place.files) == []
 
 
@@ -472,7 +482,7 @@ def test_upload_removes_its_files_after_an_error() -> None:
 def test_upload_raises_if_another_writer_was_there(existing: str, problem: str) -> None:
     place = MemorySource({existing: b""})
     with pytest.raises(AlreadyExistsError, match=problem):
-        upload(MemorySource({"1": b"1"}), place)
+        upload(["1"], place)
     assert list(place.files) == [existing]
 
 

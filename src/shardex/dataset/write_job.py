@@ -221,7 +221,7 @@ def write_in_parts(
             raise folder.outdated(f"another run of the same job has ended since this one began: {_LOOK}")
         if folder.commit is None:  # else the target may have files of a run that was killed
             module.join.check(path, mode)
-        known = module.existing_schema(target, mode) if _appends(target, module, mode) else None
+        known = module.existing_schema(target, mode) if _appends(path, module, mode) else None
         schema = (known or features_of_results(source, steps)) if schema is None else schema
         _check_append(path, schema, format, mode, options)
         _check_fields(folder, Features.of(schema))
@@ -248,14 +248,14 @@ def write_in_parts(
     return result
 
 
-def _appends(target: Place, module: Format, mode: str) -> bool:
+def _appends(target: str, module: Format, mode: str) -> bool:
     """Return True if samples may be added to a dataset; at a URL only the native format can do that."""
-    return mode == "append" and not (target.is_remote and module.is_dataset is None)
+    return mode == "append" and module.join.can_append(target)
 
 
 def _check_append(path: str, schema: Any, format: str, mode: str, options: Mapping[str, Any]) -> None:
     """Raise the error of a writer that would append to a dataset with other fields: parts are written without it."""
-    if _appends(place_of(path), format_named(format), mode):
+    if _appends(path, format_named(format), mode):
         Writer(path, schema, format, mode, options).abort()
 
 

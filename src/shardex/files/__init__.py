@@ -13,14 +13,17 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 - `sample_index`: the saved index: file, offset and length of each sample
 - `sidecar`: saves derived data next to the files, or in the cache folder
 - `checksums`: saved checksums for files whose format has none
-- `staging`: temporary folders, published or uploaded in one step
+- `staging`: temporary folders of writers, whose files are published in one step
+- `publication`: the interface for that, and what may be at the target before
+- `local_publication`: renames a folder, exchanges two, or links files into one
+- `upload`: stores files one by one at a URL, under a claim
 - `append_records`: several files that are added to a folder become visible together
 - `extend_files`: bytes that are added to the ends of several files become visible together
 - `all_or_nothing`: base class of writers: open, then closed (all published) or aborted (nothing published)
 """
 
 from shardex.files.all_or_nothing import AllOrNothing
-from shardex.files.append_records import CLAIM, undo_unfinished, visible_paths
+from shardex.files.append_records import undo_unfinished, visible_paths
 from shardex.files.checksums import with_checksums
 from shardex.files.find import (
     LATEST_EVERY,
@@ -33,14 +36,15 @@ from shardex.files.find import (
     newest_manifests,
 )
 from shardex.files.folder_listing import FolderListing, forget, list_folder
+from shardex.files.local_publication import Listing
 from shardex.files.patterns import expand_braces, named_split, natural_order
+from shardex.files.publication import MODES, check_mode
 from shardex.files.sample_index import Index, IndexedFile, probe
 from shardex.files.scan import Scan, scan_all, scan_each
 from shardex.files.sidecar import Sidecar, decode_sidecar, load_related_sidecars, load_sidecars, save_sidecar
-from shardex.files.staging import MODES, Stage, StagedWriter, check_mode, check_target, put_claimed
+from shardex.files.staging import Stage, StagedWriter, publication_at
 
 __all__ = [
-    "CLAIM",
     "LATEST_EVERY",
     "LATEST_VERSION",
     "MODES",
@@ -50,13 +54,13 @@ __all__ = [
     "FolderListing",
     "Index",
     "IndexedFile",
+    "Listing",
     "Scan",
     "Sidecar",
     "Stage",
     "StagedWriter",
     "What",
     "check_mode",
-    "check_target",
     "decode_sidecar",
     "display_name",
     "expand_braces",
@@ -69,7 +73,7 @@ __all__ = [
     "natural_order",
     "newest_manifests",
     "probe",
-    "put_claimed",
+    "publication_at",
     "save_sidecar",
     "scan_all",
     "scan_each",

@@ -75,6 +75,9 @@ class Join(Protocol):
     def state(self, path: str) -> Any:
         """Return what is at `path` now, with which publications after this moment are recognised."""
 
+    def can_append(self, path: str) -> bool:
+        """Return True if samples may be added to a dataset at `path`."""
+
     def was_joined(self, folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
         """Return True if an earlier run of the job has published the parts."""
 

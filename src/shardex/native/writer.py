@@ -229,6 +229,10 @@ class JoinParts:
         """Return the number of the latest version."""
         return latest_version(place_of(path))
 
+    def can_append(self, path: str) -> bool:
+        """Return True: a version can be added anywhere."""
+        return True
+
     def was_joined(self, folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
         """Return True if the parts were published: a version since then has the number of that publication."""
         commit = folder.commit

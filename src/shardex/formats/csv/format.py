@@ -42,7 +42,8 @@ from shardex.formats.csv.cells import (
     refuse_features,
 )
 from shardex.formats.csv.records import CsvScanner, Dialect, first_record
-from shardex.formats.csv.writer import EXTENSION, OWNED, CsvWriter, JoinCsv
+from shardex.formats.csv.writer import EXTENSION, OWNED, CsvWriter
+from shardex.formats.join_shards import JoinShards
 from shardex.formats.line_rows import NumberedLines, data_files
 from shardex.formats.record_fields import RecordFields, check_infer_from, record_fields
 from shardex.formats.registry import Format
@@ -436,4 +437,4 @@ def create(
     return CsvWriter(path, Features.of(features), mode, shard_rows, shard_size, prefix)
 
 
-FORMAT = Format(open, create, JoinCsv(OWNED, EXTENSION))
+FORMAT = Format(open, create, JoinShards(OWNED, EXTENSION))

@@ -11,12 +11,9 @@ from typing import Any
 
 from shardex.errors import SchemaError
 from shardex.features import Feature, Features, Text, Value, unwrap_optional
-from shardex.files import natural_order, visible_paths
 from shardex.formats.csv.cells import refuse_features
 from shardex.formats.csv.records import Dialect, first_record
-from shardex.formats.join_shards import JoinShards
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
-from shardex.jobs import FinishedPart, JobFolder
 from shardex.sources import place_of
 
 EXTENSION = ".csv"
@@ -100,23 +97,3 @@ def refuse_other_columns(path: str, existing: Sequence[str], features: Features)
                 f"{path}: expected the fields {', '.join(found)} to append, as in {name}, got {', '.join(features)}"
             )
         return
-
-
-class JoinCsv(JoinShards):
-    """Publishes the shards of all parts of a job as one dataset; an append must have the same columns."""
-
-    def __call__(
-        self,
-        folder: JobFolder,
-        parts: Sequence[FinishedPart],
-        path: str,
-        features: Features,
-        *,
-        mode: str,
-        prefix: str | None = None,
-        **options: Any,
-    ) -> None:
-        """Publish the parts at `path`."""
-        if mode == "append" and not (place := place_of(path)).is_remote:
-            refuse_other_columns(path, natural_order(visible_paths(place)), features)
-        super().__call__(folder, parts, path, features, mode=mode, prefix=prefix, **options)
