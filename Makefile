@@ -15,10 +15,12 @@ PYTEST := $(BIN)/pytest --hypothesis-profile=ci -n $(JOBS)
 # Tests write and sync many thousands of small files, which costs nothing in memory. `make test TEMP=` uses the disk.
 TEMP ?= $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 6000000 ] 2>/dev/null && echo /dev/shm)
 IN_MEMORY := PYTEST_DEBUG_TEMPROOT=$(TEMP) $(PYTEST) -o tmp_path_retention_policy=failed
-# Tests whose results depend on which kernel copies the bytes; they run again on the numpy kernel.
+# Tests whose results depend on which kernel copies the bytes; they run again on the numpy kernel, of `make test` those
+# of the functions that call it and of one format of each kind (columns, lines, tokens).
 KERNEL_TESTS := tests/kernel tests/dataset/test_pack.py tests/order/test_order.py tests/arrow/test_chunks.py tests/arrow/test_list_readers.py tests/arrow/test_field_readers.py tests/arrow/test_mapped_table.py tests/arrow/test_checked_table.py tests/arrow/test_batch_builder.py \
-	tests/formats/jsonl/test_format.py tests/formats/jsonl/test_columns.py tests/formats/tokens/test_format.py tests/whole/test_conformance.py \
+	tests/formats/jsonl/test_format.py tests/formats/jsonl/test_columns.py tests/formats/tokens/test_format.py \
 	tests/media/test_image_resize.py tests/media/test_image_steps.py
+MORE_KERNEL_TESTS := tests/whole/test_conformance.py
 # Random attacks: some seconds in `make test`, minutes and other examples each time in `make faults`.
 ATTACKS := tests/whole/test_arrow_types.py tests/whole/test_random_schemas.py tests/whole/test_random_conditions.py \
 	tests/dataset/test_random_views.py
@@ -27,8 +29,8 @@ APT = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -
 	&& apt-get install -y --no-install-recommends
 
 # Other versions of Python, and the lowest versions of the core dependencies; the arguments are those of pytest.
-ELSEWHERE := PYTEST_DEBUG_TEMPROOT=$(TEMP) $(BIN)/python .ci/environments.py --hypothesis-profile=ci -n $(JOBS) \
-	-o tmp_path_retention_policy=failed
+ELSEWHERE := PYTEST_DEBUG_TEMPROOT=$(TEMP) $(BIN)/python .ci/environments.py
+ARGUMENTS := --hypothesis-profile=ci -o tmp_path_retention_policy=failed
 # Tests of what differs there: annotations, times, video, Arrow without pandas, SQL in its sandbox.
 QUICK_TESTS := src/shardex/features src/shardex/samples tests/features tests/samples tests/arrow/test_types.py tests/dataset/test_sql_sandbox.py tests/media/test_video.py
 
@@ -60,11 +62,12 @@ demo: $(CORE)    ## write, read and check generated data in four formats; needs 
 test: setup    ## all tests and doctests, then those that reach the kernel again on the numpy kernel
 	$(IN_MEMORY)
 	SHARDEX_KERNEL=numpy $(IN_MEMORY) $(KERNEL_TESTS)
-	$(ELSEWHERE) -q $(QUICK_TESTS)
+	$(ELSEWHERE) --together $(ARGUMENTS) -q $(QUICK_TESTS)
 
 test-all: setup    ## frameworks that train; all tests on the other Pythons and with the lowest dependencies: half an hour
 	$(IN_MEMORY) -m long
-	$(ELSEWHERE)
+	SHARDEX_KERNEL=numpy $(IN_MEMORY) $(MORE_KERNEL_TESTS)
+	$(ELSEWHERE) $(ARGUMENTS) -n $(JOBS) $(QUICK_TESTS:%=--ignore=%)
 
 faults: setup    ## crashes, power cuts, full disks, races, damaged files, random attacks: about half an hour, best as root
 	SHARDEX_FAULTS=full $(PYTEST) tests/faults

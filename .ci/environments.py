@@ -1,6 +1,7 @@
 """Run tests in other environments: other versions of Python with new packages, and the lowest versions promised.
 
-Usage: ``.ci/environments.py [arguments of pytest]``, in the repository, with any Python that runs shardex.
+Usage: ``.ci/environments.py [--together] [arguments of pytest]``, in the repository, with any Python that runs shardex.
+With ``--together`` the tests run in all environments at the same time.
 
 - For every Python from 3.11 up that this machine has, besides the one that runs this: the newest versions of the core
   dependencies, of the extras that are small, and of the test tools. torch, Ray and what needs them are left out.
@@ -18,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,8 +89,8 @@ def runs(python: str) -> bool:
     return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
-def made(one: Environment) -> str:
-    """Return the Python of an environment, which is made if it is missing or has other requirements."""
+def make(one: Environment) -> None:
+    """Make an environment if it is missing or has other requirements."""
     folder = ROOT / f".venv-{one.name}"
     stamp, python = folder / ".requirements", str(folder / "bin" / "python")
     wanted = "\n".join([one.python, *one.requirements])
@@ -102,23 +104,38 @@ def made(one: Environment) -> str:
         script.write_text(f"#!{python}\nfrom shardex.cli import main\nmain()\n", "utf-8")
         script.chmod(0o755)
         stamp.write_text(wanted, "utf-8")
-    return python
+
+
+def tested(one: Environment, arguments: list[str], *, together: bool) -> bool:
+    """Run the tests in an environment and return whether all pass; print what they print at the end if together."""
+    title = f"{one.name}: {one.python}, without {' '.join(sorted(one.without))}"
+    if not together:
+        print(title, flush=True)
+    run = subprocess.run(
+        [str(ROOT / f".venv-{one.name}" / "bin" / "python"), "-m", "pytest", *one.options, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "SHARDEX_WITHOUT": " ".join(one.without)},
+        check=False,
+        stdout=subprocess.PIPE if together else None,
+        stderr=subprocess.STDOUT if together else None,
+    )
+    if together:
+        print(title, run.stdout.decode(errors="replace"), sep="\n", flush=True)
+    return run.returncode == 0
 
 
 def main(arguments: list[str]) -> int:
     """Run the tests in each environment; return 1 if some fail."""
+    together = arguments[:1] == ["--together"]
     known = environments()
     for version in PYTHONS:
         if version not in {*(one.name for one in known), "{}.{}".format(*sys.version_info)}:
             print(f"Python {version} is not on this machine: its tests are left out", flush=True)
-    failed = []
     for one in known:
-        python = made(one)
-        print(f"{one.name}: {one.python}, without {' '.join(sorted(one.without))}", flush=True)
-        command = [python, "-m", "pytest", *one.options, *arguments]
-        settings = {**os.environ, "SHARDEX_WITHOUT": " ".join(one.without)}
-        if subprocess.run(command, cwd=ROOT, env=settings, check=False).returncode:
-            failed.append(one.name)
+        make(one)
+    with ThreadPoolExecutor(len(known) if together else 1) as threads:
+        passed = list(threads.map(lambda one: tested(one, arguments[together:], together=together), known))
+    failed = [one.name for one, good in zip(known, passed, strict=True) if not good]
     if failed:
         print(f"tests failed in: {', '.join(failed)}", flush=True)
     return bool(failed)

@@ -22,6 +22,7 @@ from shardex.store import clean, history
 from tests.faults import jobs as does
 from tests.faults.processes import Jobs, strace, why_no_strace
 from tests.faults.states import Models, check_usable, drafts, signature, state
+from tests.waiting import becomes_true
 
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
 HOUR, DAY = 3600, 86400
@@ -98,8 +99,8 @@ def test_clean_while_an_old_version_is_restored(jobs: Jobs, room: Path) -> None:
     held = "inject=link:delay_enter=1000000"
     with jobs.start("restore", room / "d") as one, strace(one.pid, room / "log", "-e", held):
         one.go()
-        while not any((room / "d" / name).stat().st_size for name in drafts(room / "d")):
-            pass  # until its manifest is written, and not yet linked
+        # until its manifest is written, and not yet linked
+        assert becomes_true(lambda: any((room / "d" / name).stat().st_size for name in drafts(room / "d")))
         clean(room / "d")
         assert one.end() == "done"
     assert state(room / "d") == {5: before[5], 6: before[2]}
