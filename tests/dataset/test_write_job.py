@@ -21,7 +21,7 @@ from PIL import Image
 
 import shardex as sx
 from shardex.dataset.write_job import Began, write_in_parts
-from shardex.dataset.write_steps import Steps
+from shardex.dataset.write_steps import WriteSteps
 from shardex.errors import (
     AlreadyExistsError,
     ArgumentError,
@@ -790,7 +790,7 @@ def test_append_publishes_once_if_another_run_ends_after_it_has_looked(tmp_path:
     vars(_EARLIER)["fixed"] = True
     began = Began.of(str(target), module)
     sx.write(target, numbers(20), **options)
-    late = partial(write_in_parts, str(target), numbers(20), None, Steps(fails_once, None, False, 256, "raise"))
+    late = partial(write_in_parts, str(target), numbers(20), None, WriteSteps(fails_once, None, False, 256, "raise"))
     arguments: Any = {"workers": None, "executor": None, "progress": None, "options": {"shard_rows": 5}}
     with pytest.raises(AlreadyExistsError, match="another run of the same job"):
         late(format=format, mode="append", began=began, **arguments)

@@ -287,7 +287,7 @@ def _forge_columns(folder: Path, rng: random.Random) -> str:
     metadata = rng.choice([old.schema.metadata, None, {b"shardex": b"{"}, {b"shardex": b'{"n": 1}', b"\xff": b"\xff"}])
     table = pa.Table.from_arrays(arrays, names=names).combine_chunks().replace_schema_metadata(metadata)
     try:
-        writer = data_files.ShardWriter(LocalSource(folder), table.schema)
+        writer = data_files.DataFileWriter(LocalSource(folder), table.schema)
         for batch in table.to_batches():
             writer.write(batch)
         writer.finish()

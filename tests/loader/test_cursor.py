@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import ArgumentError, StateError
-from shardex.loader.cursor import Cursor, EpochSteps, Segment
+from shardex.loader.cursor import Cursor, EpochSteps, StepSegment
 
 layouts = st.builds(
     EpochSteps,
@@ -104,7 +104,7 @@ def test_seek_keeps_the_count_of_steps() -> None:
     cursor.advance(2)
     cursor.seek(7, 3)
     assert cursor.save()["step"] == 2
-    assert cursor.segments[-1] == Segment(2, 7, 3, 4, 1, False)
+    assert cursor.segments[-1] == StepSegment(2, 7, 3, 4, 1, False)
     cursor.advance()
     assert cursor.locate(2)[1:] == (7, 3)
     assert cursor.locate(1)[1:] == (0, 4)

@@ -251,7 +251,7 @@ def test_failed_batch_aborts_the_writer(tmp_path: Path, monkeypatch: pytest.Monk
     def full(*_: Any) -> None:
         raise StorageFullError(28, "no room", "here")
 
-    monkeypatch.setattr(fragments.ShardWriter, "write", full)
+    monkeypatch.setattr(fragments.DataFileWriter, "write", full)
     with pytest.raises(StorageFullError):
         out.append(samples(1)[0])
     monkeypatch.undo()

@@ -418,7 +418,7 @@ def test_full_disk_leaves_no_target(folder: Path, tmp_path: Path, monkeypatch: p
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fragments.ShardWriter, "publish", full)
+    monkeypatch.setattr(fragments.DataFileWriter, "publish", full)
     with pytest.raises(OSError, match="No space left"):
         recover(folder, tmp_path / "new")
     assert not (tmp_path / "new").exists()

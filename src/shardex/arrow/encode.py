@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow.encode_values import Blobs, Decimals, Nulls, Numbers, Pieces, Texts, Units, offsets_of
+from shardex.arrow.encode_values import Blobs, ByteStrings, Decimals, Nulls, Numbers, Texts, Units, offsets_of
 from shardex.arrow.types import arrow_type, fixed_sizes, number_array, storage_dtype
 from shardex.errors import SchemaError
 from shardex.features import (
@@ -154,7 +154,7 @@ class _FixedArrays:
         return pa.Array.from_buffers(arrow_type(self._feature), len(pieces), [None], 0, children=[values])
 
 
-class _RaggedArrays(Pieces):
+class _RaggedArrays(ByteStrings):
     """Arrays of which only the first size varies."""
 
     _row_bytes = 8
@@ -185,7 +185,7 @@ class _RaggedArrays(Pieces):
         return pa.Array.from_buffers(arrow_type(self._feature), rows, buffers, 0, children=[number_array(values)])
 
 
-class _ShapedArrays(Pieces):
+class _ShapedArrays(ByteStrings):
     """Arrays of any other shape: the elements of all of them, and their shapes."""
 
     _row_bytes = 24

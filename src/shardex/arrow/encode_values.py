@@ -136,7 +136,7 @@ class Nulls:
         return pa.nulls(rows)
 
 
-class Pieces:
+class ByteStrings:
     """Values as bytes of different lengths, joined by `finish`."""
 
     _row_bytes = 0
@@ -160,7 +160,7 @@ class Pieces:
         return len(pieces), offsets_of(map(len, pieces), len(pieces)), b"".join(pieces)
 
 
-class Blobs(Pieces):
+class Blobs(ByteStrings):
     """Text, bytes, and values that a codec encodes."""
 
     def __init__(self, encode: Callable[[Any], bytes], kind: pa.DataType) -> None:

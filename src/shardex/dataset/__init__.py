@@ -29,7 +29,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `arrow_rows`: rows of an Arrow table in memory
 - `memory_rows`: rows of lists of samples and of columns in memory
 - `huggingface`: exchange with Hugging Face datasets
-- `writer`: samples to shards of any format
+- `create`: samples to shards of any format
 - `write`: everything in one call: functions, workers
 - `write_steps`: functions between reading and writing
 - `write_job`: the parts that workers write, and how they are published
@@ -37,6 +37,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 """
 
 from shardex.dataset.combine import concat, join
+from shardex.dataset.create import Writer, create, samples_of
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.from_table import column_table, from_table
@@ -59,7 +60,6 @@ from shardex.dataset.typed_views import changes, lens_to
 from shardex.dataset.views import DataIterator
 from shardex.dataset.write import write
 from shardex.dataset.write_job import publish_parts
-from shardex.dataset.writer import Writer, create, samples_of
 
 __all__ = [
     "DataIterator",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import cache
 from typing import Any
 
+from shardex.dataset.create import create, samples_of
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import is_stream, stream_of
 from shardex.dataset.memory_rows import ListRows
@@ -15,8 +16,7 @@ from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.typed_views import put_views
 from shardex.dataset.write_job import Began, part_rows, warn_of_left_out, write_in_parts
-from shardex.dataset.write_steps import Steps
-from shardex.dataset.writer import create, samples_of
+from shardex.dataset.write_steps import WriteSteps
 from shardex.errors import ArgumentError
 from shardex.features import Features, copied_metadata
 from shardex.formats import check_options, format_named
@@ -67,7 +67,7 @@ def write(
     >>> write(folder + "/b", ds, transform=lambda sample: {"double": 2 * sample.x}, workers=1)[1]
     DictSample(double=4)
     """
-    module, steps = format_named(format), Steps(transform, filter, batched, batch_size, on_error)
+    module, steps = format_named(format), WriteSteps(transform, filter, batched, batch_size, on_error)
     steps.check()
     check_options(module.create, format, options, _parameters())
     began = Began.of(os.fspath(path), module) if mode == "append" else None
@@ -119,7 +119,7 @@ def _opened(samples: Any) -> Dataset[Any]:
     return Dataset(ListRows([])) if none else open_dataset(samples)
 
 
-def _is_large(path: str, source: Any, steps: Steps, format: str, mode: str, options: Mapping[str, Any]) -> bool:
+def _is_large(path: str, source: Any, steps: WriteSteps, format: str, mode: str, options: Mapping[str, Any]) -> bool:
     """Return True if a dataset has several parts, which are written in the same way with and without workers."""
     return (
         isinstance(source, Dataset)

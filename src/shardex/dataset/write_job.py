@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from shardex.arrow import BatchBuilder
+from shardex.dataset.create import Writer
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.map_rows import below_functions
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import byte_size, stored_samples
-from shardex.dataset.write_steps import Results, Steps, features_of_results
-from shardex.dataset.writer import Writer
+from shardex.dataset.write_steps import Results, WriteSteps, features_of_results
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError
 from shardex.features import Features
 from shardex.files import MODES
@@ -83,7 +83,7 @@ class WriteJob:
     """Writes one part; a worker calls it."""
 
     source: Dataset[Any]
-    steps: Steps
+    steps: WriteSteps
     schema: Any
     format: str
     options: Mapping[str, Any]
@@ -184,7 +184,7 @@ def write_in_parts(
     path: str,
     source: Dataset[Any],
     schema: Any,
-    steps: Steps,
+    steps: WriteSteps,
     *,
     format: str,
     mode: str,
@@ -289,7 +289,7 @@ def _first_name(folder: JobFolder, format: str, path: str, mode: str, began: Beg
     return noted
 
 
-def _usable(folder: JobFolder, steps: Steps) -> dict[int, FinishedPart]:
+def _usable(folder: JobFolder, steps: WriteSteps) -> dict[int, FinishedPart]:
     """Return the finished parts; those that have left out samples are run again if errors are to be raised."""
     finished = folder.finished()
     if steps.on_error == "raise" and (again := [number for number, part in finished.items() if part.left_out]):
@@ -298,7 +298,7 @@ def _usable(folder: JobFolder, steps: Steps) -> dict[int, FinishedPart]:
     return finished
 
 
-def part_rows(source: Dataset[Any], steps: Steps, options: Mapping[str, Any]) -> int:
+def part_rows(source: Dataset[Any], steps: WriteSteps, options: Mapping[str, Any]) -> int:
     """Return how many samples a part of this job has."""
     below, fields = below_functions(source.rows, source.chosen)
     rows = rows_per_part(

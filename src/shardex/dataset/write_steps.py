@@ -1,6 +1,7 @@
 """What happens to samples between reading and writing: functions of the caller, and samples that are left out.
 
-`Steps` are the arguments of `write`; `Results` calls them for a range of samples; `features_of_results` finds fields.
+`WriteSteps` are the arguments of `write`; `Results` calls them for a range of samples; `features_of_results` finds
+the fields.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Function = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Steps:
+class WriteSteps:
     """What happens to samples between reading and writing; the arguments of `write` with these names."""
 
     transform: Function | None = None
@@ -73,7 +74,7 @@ class Results:
     """The results for a range of samples: columns or lists of samples, each with the range of rows it is made from."""
 
     def __init__(
-        self, source: Dataset[Any], steps: Steps, begin: int, end: int, schema: Mapping[str, Feature] | None = None
+        self, source: Dataset[Any], steps: WriteSteps, begin: int, end: int, schema: Mapping[str, Feature] | None = None
     ) -> None:
         """:param schema: of what is written: media that functions pass on unchanged are then the stored bytes"""
         self._source, self._steps = source, steps
@@ -241,7 +242,7 @@ def _is_true(answer: Any, function: Function, place: Callable[[], str]) -> bool:
 # -- features -----------------------------------------------------------------------------------------------------
 
 
-def features_of_results(source: Dataset[Any], steps: Steps) -> Any:
+def features_of_results(source: Dataset[Any], steps: WriteSteps) -> Any:
     """Return the features of the results: those of the source, a class, or found in the first results."""
     if steps.transform is None:
         return source.sample_type if is_sample_class(source.sample_type) else source.features

@@ -12,7 +12,7 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 - `scan`: scans many files in threads or processes
 - `sample_index`: the saved index: file, offset and length of each sample
 - `sidecar`: saves derived data next to the files, or in the cache folder
-- `checksums`: saved checksums for files whose format has none
+- `saved_checksums`: saved checksums for files whose format has none
 - `staging`: temporary folders of writers, whose files are published in one step
 - `publication`: the interface for that, and what may be at the target before
 - `local_publication`: renames a folder, exchanges two, or links files into one
@@ -24,7 +24,6 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 
 from shardex.files.all_or_nothing import AllOrNothing
 from shardex.files.append_records import undo_unfinished, visible_paths
-from shardex.files.checksums import with_checksums
 from shardex.files.find import (
     LATEST_EVERY,
     LATEST_VERSION,
@@ -40,6 +39,7 @@ from shardex.files.local_publication import Listing
 from shardex.files.patterns import expand_braces, named_split, natural_order
 from shardex.files.publication import MODES, check_mode
 from shardex.files.sample_index import Index, IndexedFile, probe
+from shardex.files.saved_checksums import with_checksums
 from shardex.files.scan import Scan, scan_all, scan_each
 from shardex.files.sidecar import Sidecar, decode_sidecar, load_related_sidecars, load_sidecars, save_sidecar
 from shardex.files.staging import Stage, StagedWriter, publication_at

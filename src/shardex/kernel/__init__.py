@@ -12,7 +12,7 @@ numpy code with the same results where it was not built (then with a warning) or
 - `checksums`: xxh3-64 of many ranges; `block_flags`: which blocks of a read have not been checked yet
 - `json_lines`: parses lines of JSON into columns
 - `_gather.c` with the files that it includes; `numpy_kernel` with `numpy_pieces`: the two kernels
-- `collect`, `_collect.c`: copies samples that are written into buffers
+- `collect_kernel`, `_collect.c`: copies samples that are written into buffers
 - `columns`: the columns that reads return; `ragged` and `masked`: two kinds of columns
 - `array_pool`: reuses the memory of large arrays
 - `threads`: how many threads a call may use
@@ -24,7 +24,7 @@ from shardex.kernel.array_pool import allocating, keep_freed_memory, pooled_empt
 from shardex.kernel.block_flags import unchecked_ranges, unchecked_rows
 from shardex.kernel.buffers import KERNEL, Bytes, Fetch, Integers, Segments
 from shardex.kernel.checksums import checksums, first_difference
-from shardex.kernel.collect import collect_kernel
+from shardex.kernel.collect_kernel import collect_kernel
 from shardex.kernel.columns import MISSING, Column, Columns
 from shardex.kernel.fingerprint import digest
 from shardex.kernel.gather import (

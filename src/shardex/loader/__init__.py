@@ -17,7 +17,7 @@ storage gets prefetch hints for the plans that follow.
 - `replacements`: bad samples, and the samples that replace them
 - `loaded_batch`: the batch that users get, with mask and origin
 - `casts`: dtypes of fields in batches
-- `staging`: batches on a device or in pinned memory, many with one copy
+- `device_staging`: batches on a device or in pinned memory, many with one copy
 - `batch_executor`: chooses what makes the batches
 - `tensors`: columns to torch tensors; the rank in `torch.distributed`
 - `read_ahead`: prefetch hints for the next reads

@@ -8,9 +8,9 @@ from typing import Any
 
 from shardex.dataset import ReadSize, byte_size
 from shardex.kernel import Columns
+from shardex.loader.device_staging import PLAN_BYTES, PLAN_ROWS, Staging
 from shardex.loader.plan import PreparedBatch
 from shardex.loader.recipe import Recipe
-from shardex.loader.staging import PLAN_BYTES, PLAN_ROWS, Staging
 from shardex.loader.tensors import find_device, to_tensors
 from shardex.sources import export_credentials, import_credentials
 from shardex.workers import Executor, InlineExecutor, ProcessPool, ThreadExecutor

@@ -1,7 +1,7 @@
 """`Cursor`: epoch, position and step of a run, saved as a small dict. Arithmetic, no data.
 
 A step gives one batch to every rank. `Steps` divides epochs into steps: `EpochSteps` into steps of one size,
-`LengthSteps` (`length_steps.py`) by the lengths of samples. A `Segment` is a sequence of steps of one size: after a
+`LengthSteps` (`length_steps.py`) by the lengths of samples. A `StepSegment` is a sequence of steps of one size: after a
 resume with another batch size or world size, the samples of any earlier step can still be computed.
 """
 
@@ -114,7 +114,7 @@ class EpochSteps(Steps):
 
 
 @dataclass(frozen=True)
-class Segment:
+class StepSegment:
     """Begin of a sequence of steps of one size. The order of the fields is that of saved states."""
 
     step: int
@@ -136,7 +136,7 @@ class Cursor:
     >>> cursor.advance(4); cursor.epoch, cursor.position, cursor.step
     (1, 4, 4)
     >>> cursor.locate(2)
-    (Segment(step=0, epoch=0, position=0, batch=4, world=1, drop_last=False), 0, 8)
+    (StepSegment(step=0, epoch=0, position=0, batch=4, world=1, drop_last=False), 0, 8)
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -156,9 +156,9 @@ class Cursor:
         if not self._continues(self.segments[-1]):
             self._begin_segment()
 
-    def _segment_here(self) -> Segment:
+    def _segment_here(self) -> StepSegment:
         steps = self.steps
-        return Segment(self.step, self.epoch, self.position, steps.batch, steps.world, steps.drop_last)
+        return StepSegment(self.step, self.epoch, self.position, steps.batch, steps.world, steps.drop_last)
 
     def advance(self, steps: int = 1) -> None:
         """Move forward by some steps."""
@@ -189,7 +189,7 @@ class Cursor:
         earlier = [segment for segment in self.segments if segment.step < self.step]
         self.segments = [*earlier[1 - _MAX_SEGMENTS :], self._segment_here()]
 
-    def locate(self, step: int) -> tuple[Segment, int, int]:
+    def locate(self, step: int) -> tuple[StepSegment, int, int]:
         """Return segment, epoch and position of a step that was taken."""
         if not 0 <= step < self.step:
             raise ArgumentError(f"expected one of the {self.step} steps taken so far, got step {step}")
@@ -211,11 +211,11 @@ class Cursor:
         """Continue from a saved cursor, in steps of this cursor's own size."""
         saved = check_state(state)
         self.epoch, self.position, self.step = saved.epoch, min(saved.position, self.steps.length), saved.step
-        self.segments = [Segment(*segment) for segment in saved.legs]
+        self.segments = [StepSegment(*segment) for segment in saved.legs]
         if not self._continues(self.segments[-1]):
             self._begin_segment()
 
-    def _continues(self, segment: Segment) -> bool:
+    def _continues(self, segment: StepSegment) -> bool:
         """True if the next step belongs to a segment."""
         steps = self.steps
         if segment.resize(steps) != steps or (not self._step_size and segment.epoch != self.epoch):

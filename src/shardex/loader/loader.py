@@ -23,6 +23,7 @@ from shardex.features import check_fields
 from shardex.kernel import Columns, keep_freed_memory
 from shardex.loader.batch_executor import make_staging, max_pending, plan_size, start_batch_executor
 from shardex.loader.cursor import check_state
+from shardex.loader.device_staging import Staging
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch, Place
 from shardex.loader.options import LoaderArguments, LoaderOptions
 from shardex.loader.plan import Plan, PreparedBatch
@@ -31,7 +32,6 @@ from shardex.loader.recipe import Recipe
 from shardex.loader.replacements import BadSample
 from shardex.loader.run_identity import check_reweight, check_same_run, dataset_versions, run_identity
 from shardex.loader.run_state import RunState
-from shardex.loader.staging import Staging
 from shardex.loader.stats import Stats
 from shardex.loader.tensors import distributed_rank, require_torch, warn_of_missing_group
 from shardex.other_names import LOADER, LOADER_ATTRIBUTES, missing_attribute, refuse

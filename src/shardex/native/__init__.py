@@ -45,7 +45,7 @@ from shardex.native.commit import (
 )
 from shardex.native.data_file_damage import Damage, file_by_name, read_pieces
 from shardex.native.data_file_reader import DataFileReader, examine_files, read_ids, read_numbers
-from shardex.native.data_files import BATCH_BYTES, FragmentWriter, ShardWriter, write_numbers
+from shardex.native.data_files import BATCH_BYTES, DataFileWriter, FragmentWriter, write_numbers
 from shardex.native.fragment_list import FragmentList
 from shardex.native.fragment_segments import InlineSegment, RunSegment, shape_of
 from shardex.native.fragments import DataFile, Foreign, Fragment, Use, path_of_copy
@@ -88,6 +88,7 @@ __all__ = [
     "Damage",
     "DataFile",
     "DataFileReader",
+    "DataFileWriter",
     "DropField",
     "FieldChange",
     "Foreign",
@@ -100,7 +101,6 @@ __all__ = [
     "Manifest",
     "RenameField",
     "RunSegment",
-    "ShardWriter",
     "Updates",
     "Use",
     "VersionReader",

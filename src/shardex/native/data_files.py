@@ -1,9 +1,9 @@
 """Writes the data files of a native dataset: under temporary names, synced, then renamed.
 
-`ShardWriter` writes one Arrow file and computes its checksums; `FragmentWriter` splits samples into batches and shards.
-A file is part of a dataset only if a manifest lists it (`commit`), so files that a crash leaves behind are never read.
-In a local folder finished files keep their temporary names until the end. Remote ones are uploaded one by one as they
-are finished, so that this machine needs disk space for only one.
+`DataFileWriter` writes one Arrow file and computes its checksums; `FragmentWriter` splits samples into batches and
+shards. A file is part of a dataset only if a manifest lists it (`commit`): files that a crash leaves behind are never
+read. In a local folder finished files keep their temporary names until the end. Remote ones are uploaded one by one as
+they are finished, so that this machine needs disk space for only one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Messages:
         pass
 
 
-class ShardWriter:
+class DataFileWriter:
     """One Arrow file: written under a temporary name, finished, then published under a name of its own.
 
     With `later` a thread may write the batches: their memory must not change until `wait` or `finish` returns.
@@ -188,10 +188,10 @@ def _leading_bytes(parts: Sequence[Any]) -> bytes:
     return found
 
 
-def write_numbers(place: Place, columns: Mapping[str, np.ndarray[Any, Any]]) -> ShardWriter:
+def write_numbers(place: Place, columns: Mapping[str, np.ndarray[Any, Any]]) -> DataFileWriter:
     """Write columns of numbers into a finished file, as one batch, so that a reader can map them without a copy."""
     schema = pa.schema([(name, pa.from_numpy_dtype(column.dtype)) for name, column in columns.items()])
-    shard = ShardWriter(place, schema)
+    shard = DataFileWriter(place, schema)
     try:
         arrays = [number_array(np.ascontiguousarray(column)) for column in columns.values()]
         if len(arrays[0]):
@@ -242,8 +242,8 @@ class FragmentWriter:
         self._next_check = 1
         """Number of buffered samples at which their size is checked."""
         self._exact = exact
-        self._shard: ShardWriter | None = None
-        self._done: list[tuple[ShardWriter, ShardWriter | None]] = []
+        self._shard: DataFileWriter | None = None
+        self._done: list[tuple[DataFileWriter, DataFileWriter | None]] = []
 
     @property
     def samples(self) -> int:
@@ -351,7 +351,7 @@ class FragmentWriter:
                 raise
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        self._shard = self._shard or ShardWriter(self._place, self._builder.schema, later=True)
+        self._shard = self._shard or DataFileWriter(self._place, self._builder.schema, later=True)
         if self._key is not None:
             self._hashes.append(hash_keys(batch.column(self._key).to_pylist()))
         self._shard.write(batch)
@@ -364,7 +364,7 @@ class FragmentWriter:
             self._done.append((self._shard, self._key_file()))
             self._shard = None
 
-    def _key_file(self) -> ShardWriter | None:
+    def _key_file(self) -> DataFileWriter | None:
         if self._key is None:
             return None
         hashes, rows = encode_keys(np.concatenate(self._hashes))
@@ -386,7 +386,7 @@ class FragmentWriter:
 
     def discard(self) -> None:
         """Remove temporary files. Published ones stay: a manifest that names them may have been published."""
-        done: Sequence[ShardWriter | None] = [one for both in self._done for one in both]
+        done: Sequence[DataFileWriter | None] = [one for both in self._done for one in both]
         for shard in (*done, self._shard):
             if shard is not None:
                 shard.discard()

@@ -23,11 +23,11 @@ from shardex.native.fragment_segments import (
     Fields,
     FileColumns,
     FileEntries,
+    FragmentSegment,
     InlineSegment,
     Load,
     Run,
     RunSegment,
-    Segment,
     Write,
     inline_segments,
     moved_file,
@@ -51,15 +51,15 @@ class FragmentList(Sequence[Fragment]):
     """The fragments of a version, in order: a sequence of `Fragment`, and their numbers as arrays."""
 
     def __init__(self, fragments: Iterable[Fragment] = ()) -> None:
-        self.segments: Sequence[Segment] = inline_segments(fragments)
+        self.segments: Sequence[FragmentSegment] = inline_segments(fragments)
         """The pieces of the sequence."""
         self.written: list[str] = []
         """Paths of the runs that `stored_in_runs` has written."""
 
     @staticmethod
-    def of(segments: Iterable[Segment]) -> FragmentList:
+    def of(segments: Iterable[FragmentSegment]) -> FragmentList:
         """Return the fragments of some segments; neighbours that the manifest lists itself are joined."""
-        made, joined, waiting = FragmentList(), list[Segment](), list[Fragment]()
+        made, joined, waiting = FragmentList(), list[FragmentSegment](), list[Fragment]()
         for segment in segments:
             if isinstance(segment, InlineSegment):
                 waiting += segment.fragments
@@ -73,7 +73,7 @@ class FragmentList(Sequence[Fragment]):
     def stored(inline: Sequence[Fragment], runs: Sequence[Run], load: Load, ids: int) -> FragmentList:
         """Return the fragments of a manifest that lists some itself and the others in runs; ids are below `ids`."""
         made, at = FragmentList(), 0
-        segments: list[Segment] = []
+        segments: list[FragmentSegment] = []
         for run in runs:
             if not at <= run.after <= len(inline) or run.fragments < 1 or run.rows < 0:
                 raise FormatError(f"expected runs in order, after the fragments that come before them, got {run}")
@@ -105,7 +105,7 @@ class FragmentList(Sequence[Fragment]):
     def _slice(self, start: int, stop: int, step: int) -> FragmentList:
         if step != 1:
             return FragmentList([self[number] for number in range(start, stop, step)])
-        found: list[Segment] = []
+        found: list[FragmentSegment] = []
         for end, segment in zip(self._ends, self.segments, strict=True):
             begin = end - len(segment)
             first, last = max(start, begin) - begin, min(stop, end) - begin
@@ -227,7 +227,7 @@ class FragmentList(Sequence[Fragment]):
 
     def with_paths(self, paths: Mapping[str, str]) -> FragmentList:
         """Return the fragments with other paths of files; a run of which files have moved is not a run any more."""
-        found: list[Segment] = []
+        found: list[FragmentSegment] = []
         for segment in self.segments:
             if isinstance(segment, RunSegment) and not any(path in paths for path in paths_of(segment)):
                 found.append(segment.moved(paths))
@@ -252,14 +252,14 @@ class FragmentList(Sequence[Fragment]):
         storable = [one for one in self.segments if isinstance(one, InlineSegment) and one.shape[2]]
         if sum(map(len, storable)) <= (MOST_INLINE_KEYED if any(one.shape[1] for one in storable) else MOST_INLINE):
             return self
-        found: list[Segment] = []
+        found: list[FragmentSegment] = []
         written = []
         listed = 0 if isinstance(self.segments[-1], RunSegment) else 1
         for segment in self[: len(self) - listed].segments:
             if not isinstance(segment, InlineSegment) or not segment.shape[2] or len(segment) < _FEWEST:
                 found.append(segment)
                 continue
-            merged: list[Segment] = [segment]
+            merged: list[FragmentSegment] = [segment]
             while found and isinstance(found[-1], RunSegment) and found[-1].shape == segment.shape:
                 older = found[-2] if found[:-1] and found[-2].shape == segment.shape else ()
                 run, after = len(found[-1]), sum(map(len, merged))
@@ -284,7 +284,7 @@ class FieldFiles(Sequence[DataFile | None]):
     `groups` is the number of the group in each segment, -1 for none.
     """
 
-    def __init__(self, segments: Sequence[Segment], groups: Sequence[int]) -> None:
+    def __init__(self, segments: Sequence[FragmentSegment], groups: Sequence[int]) -> None:
         self._ends = list(accumulate(map(len, segments)))
         self._parts = [
             (len(segment), None if group < 0 else segment.files(group))

@@ -193,7 +193,7 @@ class FileEntries:
         return dict(zip(_PARTS, np.array(numbers, np.uint64).reshape(-1, len(_PARTS)).T, strict=True))
 
 
-class Segment(ABC):
+class FragmentSegment(ABC):
     """Consecutive fragments of one shape."""
 
     @abstractmethod
@@ -243,7 +243,7 @@ class Segment(ABC):
         """Return the files of one group; of the last one, the key tables, if there are some."""
 
     @abstractmethod
-    def renamed(self, rename: Callable[[Fields], Fields]) -> Segment:
+    def renamed(self, rename: Callable[[Fields], Fields]) -> FragmentSegment:
         """Return the segment with other names of fields; files without fields are left out."""
 
     def columns(self) -> dict[str, Numbers]:
@@ -257,7 +257,7 @@ class Segment(ABC):
         return found
 
 
-class InlineSegment(Segment):
+class InlineSegment(FragmentSegment):
     """Fragments that the manifest lists itself."""
 
     def __init__(self, fragments: Sequence[Fragment], shape: Shape) -> None:
@@ -310,7 +310,7 @@ class InlineSegment(Segment):
         """Return the files of one group; of the last one, the key tables, if there are some."""
         return FileEntries([([*one.groups, one.keys] if one.keys else one.groups)[group] for one in self.fragments])
 
-    def renamed(self, rename: Callable[[Fields], Fields]) -> Segment:
+    def renamed(self, rename: Callable[[Fields], Fields]) -> FragmentSegment:
         """Return the segment with other names of fields; files without fields are left out."""
         changed = []
         for one in self.fragments:
@@ -321,7 +321,7 @@ class InlineSegment(Segment):
         return InlineSegment(changed, shape_of(changed[0]))
 
 
-class RunSegment(Segment):
+class RunSegment(FragmentSegment):
     """Fragments of a run; its file is read when it is first needed."""
 
     def __init__(self, run: Run, load: Load, ids: int) -> None:
@@ -408,7 +408,7 @@ class RunSegment(Segment):
         """Return the files of one group; of the last one, the key tables, if there are some."""
         return self._files[group]
 
-    def renamed(self, rename: Callable[[Fields], Fields]) -> Segment:
+    def renamed(self, rename: Callable[[Fields], Fields]) -> FragmentSegment:
         """Return the segment with other names of fields; files without fields are left out."""
         return self._with(msgspec.structs.replace(self.run, groups=[rename(one) for one in self.run.groups]))
 
@@ -424,7 +424,7 @@ class RunSegment(Segment):
         return other
 
 
-def written_run(segments: Sequence[Segment], write: Write) -> RunSegment:
+def written_run(segments: Sequence[FragmentSegment], write: Write) -> RunSegment:
     """Write the fragments of some segments of one shape as a run."""
     some = [segment.columns() for segment in segments]
     columns = {name: np.concatenate([one[name] for one in some]) for name in some[0]}
@@ -449,7 +449,7 @@ def moved_file(file: DataFile, paths: Mapping[str, str]) -> DataFile:
     return msgspec.structs.replace(file, path=paths[file.path]) if file.path in paths else file
 
 
-def inline_segments(fragments: Iterable[Fragment]) -> list[Segment]:
+def inline_segments(fragments: Iterable[Fragment]) -> list[FragmentSegment]:
     """Return segments of consecutive fragments with equal shapes."""
     return [InlineSegment(list(some), shape) for shape, some in groupby(fragments, key=shape_of)]
 
@@ -461,12 +461,12 @@ def shape_of(fragment: Fragment) -> Shape:
     return tuple(tuple(file.fields.items()) for file in fragment.groups), fragment.keys is not None, in_run
 
 
-def paths_of(segment: Segment) -> list[str]:
+def paths_of(segment: FragmentSegment) -> list[str]:
     """Return the paths of all data files of the fragments of a segment."""
     groups, keys, _ = segment.shape
     return [path for group in range(len(groups) + keys) for path in segment.files(group).paths()]
 
 
-def own_paths(segment: Segment) -> list[str]:
+def own_paths(segment: FragmentSegment) -> list[str]:
     """Return the paths of the files that belong to a run and not to one of its fragments."""
     return [file.path for file in segment.run.own_files] if isinstance(segment, RunSegment) else []

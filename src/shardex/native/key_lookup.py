@@ -22,7 +22,7 @@ from shardex.kernel import Integers
 from shardex.native.data_file_reader import read_number_columns
 from shardex.native.data_files import write_numbers
 from shardex.native.fragment_list import FragmentList
-from shardex.native.fragment_segments import KeyRange, RunSegment, Segment
+from shardex.native.fragment_segments import FragmentSegment, KeyRange, RunSegment
 from shardex.native.fragments import DataFile
 from shardex.native.keys import KeyIndex, KeyTable, find_duplicate, find_existing, merge_tables
 from shardex.native.manifest import Manifest
@@ -149,7 +149,7 @@ def _pieces(files: Sequence[KeyFile]) -> Iterator[list[KeyFile]]:
 
 def with_merged_keys(place: Place, fragments: FragmentList) -> FragmentList:
     """Return fragments of which the new runs have key tables of many fragments, so that a look-up reads few files."""
-    segments: list[Segment] = []
+    segments: list[FragmentSegment] = []
     for segment in fragments.segments:
         if isinstance(segment, RunSegment) and segment.run.keys and segment.run.file.path in fragments.written:
             tables = list(_merged(place, segment))

@@ -16,7 +16,7 @@ from shardex.arrow import BatchBuilder, number_array
 from shardex.features import Feature, Features
 from shardex.kernel import Integers
 from shardex.native.commit import Overlay
-from shardex.native.data_files import BATCH_BYTES, ShardWriter
+from shardex.native.data_files import BATCH_BYTES, DataFileWriter
 from shardex.sources import Place
 
 
@@ -33,7 +33,7 @@ class Updates:
         # The column is not named after the field, so that a field may be called "row".
         values = self._builder.schema.field(0).with_name("value")
         self._schema = pa.schema([pa.field("row", pa.uint64(), nullable=False), values])
-        self._shard: ShardWriter | None = None
+        self._shard: DataFileWriter | None = None
         self._waiting: list[int] = []
         self._ids: list[Integers] = []
 
@@ -66,7 +66,7 @@ class Updates:
             self._waiting.clear()
 
     def _write(self, ids: Integers, values: pa.Array) -> None:
-        self._shard = self._shard or ShardWriter(self._place, self._schema)
+        self._shard = self._shard or DataFileWriter(self._place, self._schema)
         rows = number_array(ids.astype(np.uint64))
         self._shard.write(pa.RecordBatch.from_arrays([rows, values], schema=self._schema))
         self._ids.append(ids)

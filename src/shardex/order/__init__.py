@@ -6,7 +6,7 @@ their fields are part of fingerprints and saved states: renaming one invalidates
 
 - `order`: `Order` and the basic orders: slices, lists of rows, shuffles, and chains of orders
 - `draws`: `Weighted`, `WeightedOnce` and `Balanced`, which draw samples by weights or classes
-- `partitions`: the part of each sample in a split by class, group or time
+- `split_parts`: the part of each sample in a split by class, group or time
 - `mix_order`: `Mix`, several sources in exact proportions
 - `random_offset`: `RandomOffset`, rows at a distance that begin at another place in every epoch
 - `rank_shares`: `RankShares`, the batches of an epoch divided among ranks
@@ -17,9 +17,9 @@ from shardex.order.draws import Balanced, Weighted, WeightedOnce
 from shardex.order.length_batches import EpochBatches, LengthBatches
 from shardex.order.mix_order import Mix, whole_weights
 from shardex.order.order import Blocks, Order, Pick, Shuffle, Span, chain, positions_of, share_list, split_bounds
-from shardex.order.partitions import parts_by_class, parts_by_group, parts_by_time, renumbered
 from shardex.order.random_offset import RandomOffset
 from shardex.order.rank_shares import RankShares
+from shardex.order.split_parts import parts_by_class, parts_by_group, parts_by_time, renumbered
 
 __all__ = [
     "Balanced",

@@ -1,6 +1,6 @@
 """A local folder whose files have checksums: each block is checked before its first use.
 
-`files.checksums` saved the checksums when the files were known to be good. `read`, `load`, `fetch` and buffer
+`files.saved_checksums` saved the checksums when the files were known to be good. `read`, `load`, `fetch` and buffer
 tables check the blocks they touch, so readers that fetch ranges before they use them, as remote files require, never
 see a block that has changed since.
 """

@@ -23,7 +23,7 @@ from shardex.errors import ArgumentError, NotFoundError, SchemaError
 from shardex.features import Feature, Features
 from shardex.jobs import FinishedPart, JobFolder, Part, continue_parts, cut_rows, rows_per_part
 from shardex.kernel import Column
-from shardex.native import BATCH_BYTES, Fragment, LiveRows, ShardWriter, live_rows, read_part, write_part
+from shardex.native import BATCH_BYTES, DataFileWriter, Fragment, LiveRows, live_rows, read_part, write_part
 from shardex.samples import Batch
 from shardex.sources import Place
 from shardex.store.new_field import batches, blank, encode_values, numbered
@@ -176,7 +176,7 @@ class FieldJob:
         features, (begin, end) = self.values.features, self.values.extent(part)
         if begin == end:
             return []
-        shard = ShardWriter(place, arrow_schema(features))
+        shard = DataFileWriter(place, arrow_schema(features))
         try:
             for batch in batches(features, end - begin, EncodedRows(features, self.values.encoded(part)).take):
                 shard.write(batch)

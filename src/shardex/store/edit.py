@@ -31,6 +31,7 @@ from shardex.kernel import Integers
 from shardex.native import (
     AddField,
     Changes,
+    DataFileWriter,
     DropField,
     FieldChange,
     Fragment,
@@ -38,7 +39,6 @@ from shardex.native import (
     LiveRows,
     Manifest,
     RenameField,
-    ShardWriter,
     Updates,
     WriterHeartbeat,
     apply,
@@ -122,12 +122,12 @@ class Edit(AllOrNothing):
         self._row_ids = self._base.row_ids
         self._quiet = None if progress is None else not progress
         self._features = dict(self._base.features.items())
-        self._fields: list[tuple[FieldChange, dict[int, ShardWriter]]] = []
+        self._fields: list[tuple[FieldChange, dict[int, DataFileWriter]]] = []
         self._appends: FragmentWriter | None = None
         self._updates: dict[str, Updates] = {}
         self._updated: set[int] = set()
         self._deleted: list[Integers] = []
-        self._deleted_files: list[ShardWriter] = []
+        self._deleted_files: list[DataFileWriter] = []
         self._parts: list[PartValues] = []
         self._heartbeat = WriterHeartbeat(self._place)
         self.version: int | None = None
@@ -326,7 +326,7 @@ class Edit(AllOrNothing):
             discard_outdated(self.path, self._version)
         change = AddField(name, Features.of({name: feature})[name], {})
         features = change_features(change, self._features)
-        shards: dict[int, ShardWriter] = {}
+        shards: dict[int, DataFileWriter] = {}
         if callable(values):
             rows = self._base.fragments.total
             function = FieldFunction(self.dataset, rows, name, change.feature, values, batched, batch_size)
@@ -367,13 +367,13 @@ class Edit(AllOrNothing):
             samples = counted(count, "sample")
             raise SchemaError(f"expected fields to be changed before samples are appended, got {name} after {samples}")
 
-    def _given_field(self, features: Features, values: Any) -> dict[int, ShardWriter]:
+    def _given_field(self, features: Features, values: Any) -> dict[int, DataFileWriter]:
         source = Values(min(features), values, self.dataset)
         return self._write_field(features, partial(take_given, features, source), self._quiet, source.finish)
 
     def _computed_field(
         self, function: FieldFunction, workers: int | None, executor: ExecutorLike
-    ) -> dict[int, ShardWriter]:
+    ) -> dict[int, DataFileWriter]:
         """Write the results of a function, which is called here, or part by part by workers."""
         features = function.features
         if workers is None and executor is None:
@@ -397,7 +397,7 @@ class Edit(AllOrNothing):
         take: Callable[[NDArray[np.bool_]], Take],
         quiet: bool | None,
         finish: Callable[[], None] = lambda: None,
-    ) -> dict[int, ShardWriter]:
+    ) -> dict[int, DataFileWriter]:
         """Write the values of a new field with a progress bar; return the file of each fragment."""
         total, title = len(self.dataset), f"add {min(features)}"
         with Bar(total=total, desc=title, unit=" samples", disable=quiet, leave=False) as bar:

@@ -38,7 +38,7 @@ from shardex.features import (
     located,
 )
 from shardex.kernel import Columns
-from shardex.native import BATCH_BYTES, Fragment, ShardWriter
+from shardex.native import BATCH_BYTES, DataFileWriter, Fragment
 from shardex.sources import Place
 
 _ROWS_AT_ONCE = 1 << 12
@@ -120,18 +120,18 @@ def write_files(
     take: Callable[[NDArray[np.bool_]], Take],
     step: Callable[[int], object],
     finish: Callable[[], None],
-) -> dict[int, ShardWriter]:
+) -> dict[int, DataFileWriter]:
     """Write one file for each fragment, with a value for each of its rows; return them by the first id of the fragment.
 
     `take` gets which rows of a fragment are not deleted. `finish` is called at the end; after an error all files are
     removed.
     """
-    shards: dict[int, ShardWriter] = {}
+    shards: dict[int, DataFileWriter] = {}
     try:
         for fragment, live in fragments:
             if not fragment.rows:  # adopted shards without samples
                 continue
-            shard = shards[fragment.first] = ShardWriter(place, arrow_schema(features))
+            shard = shards[fragment.first] = DataFileWriter(place, arrow_schema(features))
             for batch in batches(features, fragment.rows, take(live)):
                 shard.write(batch)
                 step(batch.num_rows)

@@ -10,7 +10,7 @@ the result into a buffer that both processes map. The buffer is reused once the 
 - `executors`: the interface that all of them have, and `start_executor`, which chooses one
 - `function_fingerprint`: changes with the code of a function and the values it uses
 - `installed_code`: code of the user and code of installed packages; the globals that code names
-- `prefetch`: the values of a generator that runs in a process of its own
+- `generator_process`: the values of a generator that runs in a process of its own
 - `process_pool`: the pool, in the process that submits tasks
 - `worker_process`: the main loop of a worker, and the messages between pool and worker
 - `ray_executor`: tasks of a Ray cluster
@@ -27,7 +27,7 @@ from shardex.workers.executors import (
     start_executor,
 )
 from shardex.workers.function_fingerprint import function_fingerprint, unknown_objects
-from shardex.workers.prefetch import Prefetch, PrefetchedValues
+from shardex.workers.generator_process import Prefetch, PrefetchedValues
 from shardex.workers.process_pool import ProcessPool
 from shardex.workers.ray_executor import StoredValue, import_ray
 from shardex.workers.shared_arena import dump_value

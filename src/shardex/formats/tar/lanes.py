@@ -2,8 +2,8 @@
 
 A lane begins in the middle of the tar: it searches a block that looks like a header (magic and checksum), and from
 there on follows the sizes in the headers, up to where the next lane began. The blocks that it reads are only kept in
-`Pieces`. Whether they are headers is decided by the reader, which starts at the first header of the tar: if it arrives
-at a block that a lane has read, it continues in the steps of that lane without reading.
+`ReadRanges`. Whether they are headers is decided by the reader, which starts at the first header of the tar: if it
+arrives at a block that a lane has read, it continues in the steps of that lane without reading.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LARGEST_MEMBERS = 4 << 20
 _MOST_FAILURES = 64
 
 
-class Pieces:
+class ReadRanges:
     """Byte ranges of a file that were read.
 
-    >>> pieces = Pieces(); pieces.keep(512, memoryview(b"abcd")); bytes(pieces.get(513, 515)), pieces.get(515, 517)
+    >>> pieces = ReadRanges(); pieces.keep(512, memoryview(b"abcd")); bytes(pieces.get(513, 515)), pieces.get(515, 517)
     (b'bc', None)
     """
 
@@ -82,7 +82,7 @@ class _Lane:
 class Lanes:
     """The lanes of one tar of `size` bytes; `pieces` holds the blocks that they have read."""
 
-    def __init__(self, size: int, pieces: Pieces) -> None:
+    def __init__(self, size: int, pieces: ReadRanges) -> None:
         self._size, self._pieces = size, pieces
         self._lanes: list[_Lane] = []
         self._horizon = 0

@@ -20,7 +20,7 @@ from itertools import cycle
 from typing import Any
 
 from shardex.formats.tar.blocks import BLOCK
-from shardex.formats.tar.lanes import Lanes, Pieces
+from shardex.formats.tar.lanes import Lanes, ReadRanges
 from shardex.sources import ByteRange, Source
 
 _SMALL = 8 << 10
@@ -48,7 +48,7 @@ class RemoteHeaders:
     def __init__(self, source: Source, path: str) -> None:
         self._source, self._path = source, path
         self._size = source.stat(path).size
-        self._pieces = Pieces()
+        self._pieces = ReadRanges()
         self._lanes = Lanes(self._size, self._pieces)
         self._last = -1
         self._headers = 0

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.order.partitions import class_counts, parts_by_class, parts_by_group, parts_by_time, renumbered
+from shardex.order.split_parts import class_counts, parts_by_class, parts_by_group, parts_by_time, renumbered
 
 codes = st.lists(st.integers(0, 6), max_size=120).map(lambda values: np.array(values, np.int64))
 shares = st.lists(st.integers(1, 100), min_size=1, max_size=5).map(lambda parts: [one / sum(parts) for one in parts])

@@ -15,7 +15,7 @@ import pytest
 import shardex as sx
 from shardex.errors import ArgumentError
 from shardex.kernel import pooled_empty
-from shardex.loader import staging
+from shardex.loader import device_staging as staging
 
 torch = pytest.importorskip("torch")
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"))]
