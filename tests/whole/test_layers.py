@@ -4,6 +4,7 @@ Files are synced in one place, which knows what that means on each system.
 """
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +65,18 @@ def test_names_of_modules_say_something() -> None:
     """Except in compat, which has the module names of other systems."""
     names = [path.relative_to(PACKAGE).with_suffix("").parts for path in PACKAGE.rglob("*.py")]
     assert not [name for name in names if name[0] != "compat" and not EMPTY_WORDS.isdisjoint(name)]
+
+
+def test_a_name_says_which_one() -> None:
+    """No two classes and no modules of two rooms have one name; packages of formats are alike by design."""
+    modules, classes = Counter[str](), Counter[str]()
+    for path in PACKAGE.rglob("*.py"):
+        room, *inner = path.relative_to(PACKAGE).with_suffix("").parts
+        if room == "compat":
+            continue
+        modules.update(inner[:1] if not inner[1:] and inner != ["__init__"] else [])
+        classes.update(node.name for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ClassDef))
+    assert not [name for name, count in (modules + classes).items() if count > 1 and not name.startswith("_")]
 
 
 @pytest.mark.parametrize(

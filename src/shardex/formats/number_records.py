@@ -96,7 +96,7 @@ class PlacedRecords:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberFile:
     """The numbers of one file: `count` of them, from the byte `begin` on."""
 
     begin: int
@@ -105,7 +105,7 @@ class Numbers:
 
 
 def stream_rows(
-    files: Files, stats: Sequence[Stat], found: Sequence[Numbers], window: int | None, field: str
+    files: Files, stats: Sequence[Stat], found: Sequence[NumberFile], window: int | None, field: str
 ) -> NumberRows:
     """Return the rows of streams of numbers: windows, or without `window` one sample for each file."""
     if window is not None and window < 1:

@@ -48,7 +48,7 @@ from shardex.native.data_file_reader import DataFileReader, examine_files, read_
 from shardex.native.data_files import BATCH_BYTES, DataFileWriter, FragmentWriter, write_numbers
 from shardex.native.fragment_list import FragmentList
 from shardex.native.fragment_segments import InlineSegment, RunSegment, shape_of
-from shardex.native.fragments import DataFile, Foreign, Fragment, Use, path_of_copy
+from shardex.native.fragments import DataFile, FileUse, Foreign, Fragment, path_of_copy
 from shardex.native.inventory import existing_place, native_place, paths_of_data_files, uses_of
 from shardex.native.job_parts import is_published, link_parts, read_part, write_part
 from shardex.native.key_lookup import refuse_duplicates
@@ -91,6 +91,7 @@ __all__ = [
     "DataFileWriter",
     "DropField",
     "FieldChange",
+    "FileUse",
     "Foreign",
     "Fragment",
     "FragmentList",
@@ -102,7 +103,6 @@ __all__ = [
     "RenameField",
     "RunSegment",
     "Updates",
-    "Use",
     "VersionReader",
     "WriterHeartbeat",
     "apply",

@@ -35,7 +35,7 @@ from shardex.native.data_file_damage import (
     schema_of_bytes,
 )
 from shardex.native.data_file_table import FileTable, check_counts, decode_table
-from shardex.native.fragments import DataFile, Use, number_column
+from shardex.native.fragments import DataFile, FileUse, number_column
 from shardex.progress import Bar
 from shardex.sources import ByteRange, Source
 from shardex.workers import ExecutorLike
@@ -307,7 +307,7 @@ def _reader_of(source: Source, file: DataFile, columns: bytes) -> DataFileReader
 
 def examine_files(
     source: Source,
-    uses: Iterable[Use],
+    uses: Iterable[FileUse],
     title: str,
     progress: bool | None,
     workers: int | None = None,

@@ -72,7 +72,7 @@ class Fragment(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Use:
+class FileUse:
     """One use of a data file in a version."""
 
     file: DataFile

@@ -15,7 +15,7 @@ import pyarrow as pa
 from shardex.arrow import arrow_schema
 from shardex.errors import FormatError, NotFoundError, SourceError
 from shardex.files import What, display_name
-from shardex.native.fragments import DATA_FILE, DataFile, Use, number_column
+from shardex.native.fragments import DATA_FILE, DataFile, FileUse, number_column
 from shardex.native.manifest import Manifest
 from shardex.native.version_numbers import latest_version
 from shardex.sources import Place, place_of
@@ -61,25 +61,25 @@ def paths_of_data_files(place: Place) -> list[str]:
     return [path for path in place.paths("data/") if _DATA.fullmatch(path)]
 
 
-def uses_of(manifest: Manifest) -> Iterator[Use]:
+def uses_of(manifest: Manifest) -> Iterator[FileUse]:
     """Yield every use of a data file in a version."""
     schema, start = arrow_schema(manifest.features), 0
     key = () if manifest.key is None else (manifest.key,)
     for run in manifest.fragments.runs:
-        yield Use(run.file, "fragments", tuple(map(number_column, run.columns)), ())
+        yield FileUse(run.file, "fragments", tuple(map(number_column, run.columns)), ())
         for one in run.tables:
-            yield Use(one.file, "keys", (number_column("hash"), number_column("row")), key)
+            yield FileUse(one.file, "keys", (number_column("hash"), number_column("row")), key)
     for number, fragment in enumerate(manifest.fragments):
         for file in fragment.groups:
-            yield Use(file, "values", _columns(file, schema), tuple(file.fields), number, start)
+            yield FileUse(file, "values", _columns(file, schema), tuple(file.fields), number, start)
         if fragment.keys is not None:
-            yield Use(fragment.keys, "keys", (number_column("hash"), number_column("row")), key, number, start)
+            yield FileUse(fragment.keys, "keys", (number_column("hash"), number_column("row")), key, number, start)
         start += fragment.rows
     for file in manifest.deleted:
-        yield Use(file, "deleted", (number_column("row"),), ())
+        yield FileUse(file, "deleted", (number_column("row"),), ())
     for file in manifest.overlays:
         names = tuple(name for name, column in file.fields.items() if column != "row")
-        yield Use(file, "newer values", (number_column("row"), *_columns(file, schema)), names)
+        yield FileUse(file, "newer values", (number_column("row"), *_columns(file, schema)), names)
 
 
 def _columns(file: DataFile, schema: pa.Schema) -> tuple[pa.Field, ...]:

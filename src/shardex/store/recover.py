@@ -29,12 +29,12 @@ from shardex.kernel import MISSING, Columns, Integers, Masked
 from shardex.native import (
     ArrowWriter,
     DataFile,
+    FileUse,
     Fragment,
     FragmentList,
     InlineSegment,
     Manifest,
     RunSegment,
-    Use,
     VersionReader,
     examine_files,
     file_by_name,
@@ -267,7 +267,7 @@ class _DamagedVersion:
                     found.append(Lost(use.file.path, range(*rows.tolist()), why, fields))
         return [one for one in found if one.samples]
 
-    def _lost_values(self, begin: int, number: int, name: str, use: Use) -> NDArray[np.bool_]:
+    def _lost_values(self, begin: int, number: int, name: str, use: FileUse) -> NDArray[np.bool_]:
         """Return which rows of a batch, which begins at a physical row, have lost their value of a field."""
         lost = self._files[use.file.path].lost(number, use.file.fields[name])
         which = np.flatnonzero(lost)

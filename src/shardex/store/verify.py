@@ -28,12 +28,12 @@ from shardex.native import (
     Damage,
     DataFile,
     DataFileReader,
+    FileUse,
     Fragment,
     KeyTable,
     LiveRows,
     Manifest,
     RunSegment,
-    Use,
     VersionReader,
     encode_keys,
     examine_files,
@@ -268,7 +268,7 @@ class _Inspection:
     # -- files ------------------------------------------------------------------------------------------------
 
     def _check_files(self) -> None:
-        uses: dict[str, list[tuple[int, Use]]] = {}
+        uses: dict[str, list[tuple[int, FileUse]]] = {}
         for number, manifest in self._manifests.items():
             for use in uses_of(manifest):
                 uses.setdefault(use.file.path, []).append((number, use))
@@ -281,7 +281,7 @@ class _Inspection:
             for damage in found:
                 self._report_damage(damage, uses[path])
 
-    def _report_damage(self, damage: Damage, uses: list[tuple[int, Use]]) -> None:
+    def _report_damage(self, damage: Damage, uses: list[tuple[int, FileUse]]) -> None:
         versions = tuple(dict.fromkeys(number for number, _ in uses))
         what = damage.what + _CONSEQUENCE[uses[-1][1].kind]
         current = [use for number, use in uses if self._manifests[number] is self._newest]
@@ -289,7 +289,7 @@ class _Inspection:
             for samples, fields in self._lost(use, damage.batch) if current else [(None, use.fields)]:
                 self._report(use.file.path, what, samples, fields=fields, versions=versions)
 
-    def _lost(self, use: Use, batch: int | None) -> list[tuple[range | None, tuple[str, ...]]]:
+    def _lost(self, use: FileUse, batch: int | None) -> list[tuple[range | None, tuple[str, ...]]]:
         """Return the samples of the newest version that need damaged bytes, with their fields; most in one range.
 
         That a newer value replaces one of a damaged file is not considered.
@@ -307,7 +307,7 @@ class _Inspection:
         found = [(samples, fields) for samples, fields in found if samples is None or samples]
         return found or [(self._range(begin, begin), use.fields)]
 
-    def _samples(self, use: Use, batch: int | None) -> range | None:
+    def _samples(self, use: FileUse, batch: int | None) -> range | None:
         """Return the samples of the newest version that need a file, or one batch of it."""
         if use.fragment < 0:
             return range(self._newest.rows)
@@ -438,7 +438,7 @@ class _Inspection:
                     self._report(display_name(foreign.what), why, known, fields=fields)
 
 
-def _disagreements(uses: list[tuple[int, Use]]) -> Iterator[Damage]:
+def _disagreements(uses: list[tuple[int, FileUse]]) -> Iterator[Damage]:
     """Yield a damage for each version that describes a file differently than the newest; field names may differ."""
     newest = uses[-1][1].file
     for number, use in uses:

@@ -42,7 +42,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.workers.installed_code import Use, installed_name, uses, version_of
+from shardex.workers.installed_code import GlobalUse, installed_name, uses, version_of
 
 _OPAQUE = (type(threading.Lock()), type(threading.RLock()), threading.local, threading.Thread)
 _OPAQUE += (socket.socket, Executor, ContextVar)  # type: ignore[assignment]
@@ -345,12 +345,12 @@ class _Walk:
         self.feed((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars))
         self.feed(code.co_consts)
 
-    def _feed_global(self, use: Use, names: Mapping[str, Any]) -> None:
+    def _feed_global(self, use: GlobalUse, names: Mapping[str, Any]) -> None:
         value = names.get(use.name, _MISSING)
         if value is not _MISSING and use.name not in _PLACE_OF_MODULE:
             self._feed_path(use, value)
 
-    def _feed_path(self, use: Use, value: Any) -> None:
+    def _feed_path(self, use: GlobalUse, value: Any) -> None:
         """Hash what a global is, or the attribute that the code reads from it if it is a module of the user."""
         path = list(use.path)
         while path and isinstance(value, ModuleType) and version_of(value.__name__) is None:
@@ -361,7 +361,7 @@ class _Walk:
         else:
             self.feed(value)
 
-    def _feed_import(self, use: Use, names: Mapping[str, Any]) -> None:
+    def _feed_import(self, use: GlobalUse, names: Mapping[str, Any]) -> None:
         """Hash what a function imports when it runs: the module, or the names that it takes from the module."""
         name = use.name
         if use.level:

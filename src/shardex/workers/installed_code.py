@@ -25,7 +25,7 @@ _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 _SKIPPED = {"EXTENDED_ARG", "CACHE", "PUSH_NULL"}
 
 
-class Use(NamedTuple):
+class GlobalUse(NamedTuple):
     """A global that code reads, with the attributes that follow, or an import inside a function."""
 
     name: str
@@ -36,7 +36,7 @@ class Use(NamedTuple):
     """Of an import: 0, or the number of dots of a relative one. -1 for a global."""
 
 
-def uses(code: CodeType) -> Iterator[Use]:
+def uses(code: CodeType) -> Iterator[GlobalUse]:
     """Yield the globals and imports of code and of the functions in it, in the order of the code.
 
     >>> [(use.name, use.path) for use in uses((lambda x: os.path.join(x, sys.prefix)).__code__)]
@@ -50,9 +50,9 @@ def uses(code: CodeType) -> Iterator[Use]:
                 if following.opname not in _ATTRIBUTES:
                     break
                 path.append(following.argval)
-            yield Use(step.argval, tuple(path))
+            yield GlobalUse(step.argval, tuple(path))
         elif step.opname == "IMPORT_NAME":
-            yield Use(step.argval, tuple(steps[at - 1].argval or ()), steps[at - 2].argval)
+            yield GlobalUse(step.argval, tuple(steps[at - 1].argval or ()), steps[at - 2].argval)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from uses(constant)

@@ -57,7 +57,7 @@ def open(
     progress: bool | None = None,
     workers: int | None = None,
     executor: ExecutorLike = None,
-) -> MediaRows:
+) -> MediaFileRows:
     """Open media files of one `kind`: "image", "audio" or "video"; by default the only one that there is.
 
     `label` says which folder is the class of a file: the first one below the root ("top"), the last one ("parent"), all
@@ -80,7 +80,7 @@ def open(
     has_labels = metadata is not None and "label" in metadata.features and label is None
     names = None if has_labels else class_names(str(files), media, label, classes)
     captions = {CAPTIONS[extension]: paths for extension, paths in found.captions_of(media).items()}
-    return MediaRows(
+    return MediaFileRows(
         files, listing, chosen, media, _class_numbers(files, media, names, classes), captions, metadata, wanted
     )
 
@@ -171,7 +171,7 @@ class WholeFiles:
             digest.update(msgspec.json.encode(part))
 
 
-class MediaRows(ShardRows):
+class MediaFileRows(ShardRows):
     """Samples that are media files."""
 
     in_python = False

@@ -19,7 +19,7 @@ from shardex.files import Files
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.number_records import (
     HeadedShards,
-    Numbers,
+    NumberFile,
     NumberWriter,
     data_files,
     field_and_window,
@@ -77,16 +77,16 @@ def _head(source: Source, path: str, stat: Stat) -> tuple[int, int, int] | None:
     return (magic, version, count) if magic in (*STREAMS, _EXAMPLES) else None
 
 
-def _plain(name: str, stat: Stat, dtype: np.dtype[Any] | None) -> Numbers:
+def _plain(name: str, stat: Stat, dtype: np.dtype[Any] | None) -> NumberFile:
     dtype = np.dtype(np.uint16) if dtype is None else dtype
     if stat.size % dtype.itemsize:
         raise TruncatedShardError(
             f"{name}: expected a multiple of {dtype.itemsize} bytes for numbers of {dtype}, got {stat.size} bytes"
         )
-    return Numbers(0, stat.size // dtype.itemsize, dtype)
+    return NumberFile(0, stat.size // dtype.itemsize, dtype)
 
 
-def _with_head(name: str, stat: Stat, head: tuple[int, int, int], given: np.dtype[Any] | None) -> Numbers:
+def _with_head(name: str, stat: Stat, head: tuple[int, int, int], given: np.dtype[Any] | None) -> NumberFile:
     magic, version, count = head
     if magic == _EXAMPLES:
         raise FormatError(f"{name}: expected tokens, got multiple-choice examples, as their magic number {magic} says")
@@ -99,7 +99,7 @@ def _with_head(name: str, stat: Stat, head: tuple[int, int, int], given: np.dtyp
     if stat.size != (expected := _HEAD_BYTES + count * dtype.itemsize) or count < 0:
         problem = TruncatedShardError if stat.size < expected else FormatError
         raise problem(f"{name}: expected {expected} bytes for {count} tokens, as its header says, got {stat.size}")
-    return Numbers(_HEAD_BYTES, count, dtype)
+    return NumberFile(_HEAD_BYTES, count, dtype)
 
 
 # -- writing --------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from shardex.files import Files
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.number_records import (
     HeadedShards,
-    Numbers,
+    NumberFile,
     NumberWriter,
     PlacedRecords,
     data_files,
@@ -72,7 +72,7 @@ def open(
     name, size = field_and_window(files, schema, dtype, window)
     name = field or name or "tokens"
     if len(shape) == 1:
-        numbers = [Numbers(begin, count, dtype) for begin, dtype, (count,) in heads]
+        numbers = [NumberFile(begin, count, dtype) for begin, dtype, (count,) in heads]
         return stream_rows(data, stats, numbers, size, name)
     width = shape[1]
     if size not in (None, width) or window is not None:
