@@ -240,7 +240,13 @@ def test_head_into_a_closed_pipe(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", ["--help", "--version", "info d", "info d --json", "head d", "head --help"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *("--help", "info d", "head d"),
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("--version", "info d --json", "head --help")),
+    ],
+)
 def test_output_that_cannot_be_written(tmp_path: Path, arguments: str) -> None:
     sx.write(tmp_path / "d", [{"x": 1}], progress=False)
     command = f"'{sys.executable}' -m shardex {arguments}"

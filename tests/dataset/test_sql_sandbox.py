@@ -75,7 +75,7 @@ def test_parse() -> None:
         parse("DROP TABLE x")
 
 
-@pytest.mark.parametrize("order", ["torch first", "query first"])
+@pytest.mark.parametrize("order", [pytest.param("torch first", marks=pytest.mark.long), "query first"])
 def test_nothing_is_printed_at_exit_with_torch(tmp_path: Path, order: str) -> None:
     """DuckDB's binding reports objects that are left at exit as leaks once torch is imported."""
     pytest.importorskip("torch")

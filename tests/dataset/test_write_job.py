@@ -52,6 +52,11 @@ FORMATS = (
 )
 
 
+OF_EACH_KIND = ("arrow", "tar", "bins")
+"""What `make test` writes in processes: columns, records in numbered shards, and parts that are written again."""
+long = pytest.mark.long
+
+
 def content(folder: Path) -> dict[str, str]:
     """Digest of each data file; indexes and manifests have times in them."""
     found = {}
@@ -92,16 +97,24 @@ def for_format(format: str) -> Any:
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_same_files_in_parts_and_in_threads(tmp_path: Path, format: str) -> None:
+    same_files(tmp_path, format, {"one": {}, "a": {"workers": 1}, "b": {"executor": "threads"}})
+
+
+@pytest.mark.parametrize("format", [pytest.param(one, marks=() if one in OF_EACH_KIND else long) for one in FORMATS])
 def test_same_files_for_every_number_of_workers(tmp_path: Path, format: str) -> None:
+    same_files(tmp_path, format, {"one": {}, "a": {"workers": 2}})
+
+
+def same_files(tmp_path: Path, format: str, runs: dict[str, Any]) -> None:
     source, results = numbers(), []
     few: dict[str, Any] = {"splits": 4} if format == "bins" else {}
-    runs: dict[str, Any] = {"one": {}, "a": {"workers": 1}, "b": {"workers": 2}, "c": {"executor": "threads"}}
     for name, arguments in runs.items():
         out: Any = sx.write(tmp_path / name, source, transform=for_format(format), format=format, **few, **arguments)
         assert len(out) == 500
         results.append(content(tmp_path / name))
     assert all(one == results[0] for one in results)
-    assert sorted(os.listdir(tmp_path)) == ["a", "b", "c", "one"]
+    assert sorted(os.listdir(tmp_path)) == sorted(runs)
 
 
 def test_fingerprints_of_the_results_are_equal(tmp_path: Path) -> None:

@@ -388,7 +388,9 @@ def values(folder: Path, format: str) -> list[Any]:
     return [sample["x"].tolist() for sample in ds]
 
 
-@pytest.mark.parametrize("format", OPTIONS)
+@pytest.mark.parametrize(
+    "format", [pytest.param(one, marks=[pytest.mark.long] * (one in ("jsonl", "tokens"))) for one in OPTIONS]
+)
 def test_killed_append_shows_the_old_or_the_new_samples(format: str, tmp_path: Path) -> None:
     """Killed before each link and rename; then the next append works."""
     schema = {"x": sx.Array("int64", (None,))}

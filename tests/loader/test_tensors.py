@@ -100,8 +100,10 @@ def test_tensors_of_a_transform_stay_tensors_in_a_batch_of_arrays(folder: str, w
     assert type(batch.x) is type(batch.mask_of("t")) is np.ndarray and batch.d[0] == [1, 2]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("transform", [None, as_tensor])
+@pytest.mark.parametrize(
+    ("transform", "workers"),
+    [(None, 0), (as_tensor, 0), (as_tensor, 1), pytest.param(None, 1, marks=pytest.mark.long)],
+)
 def test_collate_gets_tensors(folder: str, transform: Any, workers: int) -> None:
     def collate(batch: Any) -> Any:
         return batch.x * 2, batch.mask, batch.mask_of("x"), batch.origin.rows.tolist()

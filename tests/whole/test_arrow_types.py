@@ -363,7 +363,14 @@ def wrong_cells(produce: Producer, names: list[str], folder: Path, routes: Mappi
     return wrong
 
 
-@pytest.mark.parametrize("produce", PRODUCERS, ids=lambda produce: produce.__name__)
+AGAIN = (pandas_parquet, polars_parquet, polars_frame, duckdb_parquet)
+"""Producers whose container another producer fills, and whose tool another one shows."""
+
+
+@pytest.mark.parametrize(
+    "produce",
+    [pytest.param(one, id=one.__name__, marks=[pytest.mark.long] * (one in AGAIN)) for one in PRODUCERS],
+)
 def test_every_route_reads_what_pyarrow_reads(produce: Producer, tmp_path: Path) -> None:
     names = [name for name in COLUMNS if takes(produce.__name__, name)]
     routes = routes_of(produce.__name__)

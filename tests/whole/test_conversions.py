@@ -20,6 +20,14 @@ PAIRS = [
     *itertools.product(OTHERS, ("arrow", "tokens", *OTHERS)),
     *itertools.product(("arrow", "tokens"), OTHERS),
 ]
+EACH_ONCE = {
+    *zip(FORMATS, (*FORMATS[1:], FORMATS[0]), strict=True),
+    *zip(("tokens", *OTHERS), (*OTHERS, "tokens"), strict=True),
+}
+"""The pairs of `make test`: each format as source and as target."""
+EVERY_PAIR = [
+    pytest.param(*pair, id="-".join(pair), marks=[pytest.mark.long] * (pair not in EACH_ONCE)) for pair in PAIRS
+]
 COUNT = 60
 
 
@@ -44,7 +52,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+@pytest.mark.parametrize(("source", "target"), EVERY_PAIR)
 def test_every_pair_of_formats(tmp_path: Path, source: str, target: str) -> None:
     given = sx.write(tmp_path / "a", arrays(), {"x": sx.Array("int32", (3,))}, format=source)
     schema = {"x": sx.Array("int32", (3,))}
@@ -53,7 +61,7 @@ def test_every_pair_of_formats(tmp_path: Path, source: str, target: str) -> None
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == ["a", "b"]
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+@pytest.mark.parametrize(("source", "target"), EVERY_PAIR)
 def test_every_pair_without_a_function(tmp_path: Path, source: str, target: str) -> None:
     given = sx.write(tmp_path / "a", arrays(), {"x": sx.Array("int32", (3,))}, format=source)
     if target in ("tokens", "columns_tar") and source in ("tar", "jsonl", "columns_tar"):

@@ -69,5 +69,6 @@ def test_job_with_lightning(tmp_path: Path) -> None:
     run([sys.executable, str(FOLDER / "fit_lightning.py")], tmp_path)
 
 
+@pytest.mark.long  # starts 15 processes; tests/cli has the commands, and the console blocks of the pages run
 def test_job_shell(tmp_path: Path) -> None:
     run(["sh", str(FOLDER / "shell.sh")], tmp_path)

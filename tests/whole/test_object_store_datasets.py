@@ -209,7 +209,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", [pytest.param("spawn", marks=pytest.mark.long), "forkserver"])
 def test_keys_reach_workers_of_torch(bucket: str, seaweed: str, tmp_path: Path, method: str) -> None:
     """As `docs/remote.md` shows it; the keys are neither in the pickle nor in the environment, and no file is left."""
     pytest.importorskip("torch")

@@ -181,7 +181,7 @@ class TestRestartingPool:
         assert runs == {number: 2 if number % 4 == 3 else 1 for number in range(16)}
         assert children() <= before
 
-    @pytest.mark.parametrize("workers", [1, 2])
+    @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
     def test_two_deaths_are_survived(self, tmp_path: Path, workers: int) -> None:
         with RestartingPool(call, workers) as pool:
             tickets = [pool.submit(partial(die_until, tmp_path, 2, value)) for value in range(2)]
@@ -191,8 +191,11 @@ class TestRestartingPool:
         ("end", "how"),
         [
             (die, r"was killed by signal 9 \(Killed\) at task .*die.*; the machine may have run out of memory"),
-            (partial(die, signal.SIGSEGV), r"was killed by signal 11 \(.*\) at task"),
-            (partial(os._exit, 3), "ended with exit code 3 at task"),
+            # test_process_pool.py has these for workers that are not replaced
+            pytest.param(
+                partial(die, signal.SIGSEGV), r"was killed by signal 11 \(.*\) at task", marks=pytest.mark.long
+            ),
+            pytest.param(partial(os._exit, 3), "ended with exit code 3 at task", marks=pytest.mark.long),
         ],
     )
     def test_third_death_at_a_task_raises(self, end: Callable[[], None], how: str) -> None:

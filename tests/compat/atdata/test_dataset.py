@@ -437,7 +437,7 @@ def test_failed_export_leaves_nothing(ds: atdata.Dataset[Any], tmp_path: Path) -
 # -- processes and threads ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("spawn", 1)])
+@pytest.mark.parametrize(("method", "workers"), [("fork", 2), pytest.param("spawn", 1, marks=pytest.mark.long)])
 def test_workers_of_torch_divide_the_samples(ds: atdata.Dataset[Any], method: str, workers: int) -> None:
     from torch.utils.data import DataLoader, IterableDataset
 

@@ -116,7 +116,7 @@ def test_a_pickled_dataset_whose_index_was_made_again_raises(lines: JsonlDataset
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-@pytest.mark.parametrize("method", [None, "fork", "spawn"])
+@pytest.mark.parametrize("method", [None, "fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_torch_loads_lines_in_workers(lines: JsonlDataset, method: str | None) -> None:
     from torch.utils.data import DataLoader
 

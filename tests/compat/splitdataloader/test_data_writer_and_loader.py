@@ -357,7 +357,7 @@ def test_shardex_opens_what_is_written_with_its_fields(tmp_path: Path) -> None:
 # -- processes and threads ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_loader_in_workers_of_torch(tmp_path: Path, method: str) -> None:
     from torch.utils.data import DataLoader
 

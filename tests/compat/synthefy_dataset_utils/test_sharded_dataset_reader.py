@@ -230,7 +230,7 @@ class Windows:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_workers_of_a_data_loader(start: str, root: Path) -> None:
     data = pytest.importorskip("torch.utils.data")
     windows = Windows(root)
