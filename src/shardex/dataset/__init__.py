@@ -4,7 +4,7 @@ In: rows (of `formats`, of lists, of other tools), orders and samples. Out: `Dat
 shards. A `Dataset` is rows, an order and a choice of fields. A view of it changes the order or the fields; `map` and
 `as_type` wrap its rows in a layer; `concat`, `join` and `mix` combine the rows of several.
 
-- `dataset`: the class `Dataset`
+- `dataset`: the class `Dataset`; `sample_view` has its ways to read, `subset_view` those to choose samples
 - `open`: files, rows and lists to a `Dataset`; `index` also saves an index for SQL or checksums
 - `views`: sorted views, field errors, the text that describes a view, and iterators over batches
 - `split_views`: splits by class, group or time; samplings by class or weight

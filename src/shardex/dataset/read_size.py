@@ -12,7 +12,7 @@ from shardex.kernel import Column, Columns, Integers, Masked, TimeArray
 from shardex.order import Order
 
 if TYPE_CHECKING:
-    from shardex.dataset.dataset import Dataset
+    from shardex.dataset.sample_view import SampleView
 
 _MAX_BYTES = 6 << 20
 _MAX_ROWS = 1 << 13
@@ -52,7 +52,7 @@ def read_chunks(
         yield columns
 
 
-def sample_chunks(view: Dataset[Any]) -> Iterator[Iterable[dict[str, Any]]]:
+def sample_chunks(view: SampleView[Any]) -> Iterator[Iterable[dict[str, Any]]]:
     """Yield the samples of a dataset as dicts, in chunks."""
     first = 0
     for columns in view.chunks():

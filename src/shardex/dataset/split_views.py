@@ -40,6 +40,7 @@ from shardex.rows import whole_number
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
+    from shardex.dataset.subset_view import SubsetView
 
 By = str | Sequence[str] | NDArray[Any]
 """What divides samples: a field, several fields together, or an array with a value for each sample."""
@@ -48,7 +49,7 @@ By = str | Sequence[str] | NDArray[Any]
 # -- columns of fields ------------------------------------------------------------------------------------------
 
 
-def codes_of(view: Dataset[Any], by: By, what: str, *, optional: bool = False) -> tuple[Integers, int]:
+def codes_of(view: SubsetView[Any], by: By, what: str, *, optional: bool = False) -> tuple[Integers, int]:
     """Return a number for each sample, equal for equal values of `by`, and how many there are; from 0 as they appear.
 
     `what` is the name of the argument for errors. With `optional` a missing value is a value like the others.
@@ -66,7 +67,7 @@ def codes_of(view: Dataset[Any], by: By, what: str, *, optional: bool = False) -
 
 
 def column_values(
-    view: Dataset[Any], names: Sequence[str], what: str, *, optional: bool = False
+    view: SubsetView[Any], names: Sequence[str], what: str, *, optional: bool = False
 ) -> list[pa.ChunkedArray]:
     """Return whole fields of single values; a missing value is an error unless it is `optional`."""
     if not names:
@@ -155,7 +156,7 @@ def numbers_of(array: pa.Array, dtype: Any) -> NDArray[Any]:
 
 
 def split_view(
-    view: Dataset[Any],
+    view: SubsetView[Any],
     shares: Sequence[Any],
     *,
     seed: int | None = None,
@@ -183,7 +184,7 @@ def split_view(
     return _named(given, [shuffled[a:b] for a, b in itertools.pairwise(bounds)])
 
 
-def _split_by_value(view: Dataset[Any], given: Any, seed: int | None, stratify: By | None, group: By | None) -> Any:
+def _split_by_value(view: SubsetView[Any], given: Any, seed: int | None, stratify: By | None, group: By | None) -> Any:
     shares, order = share_list(_numbers(given)), np.arange(len(view))
     if seed is not None:
         seed = whole_number("seed", seed)
@@ -202,7 +203,7 @@ def _numbers(given: Any) -> list[float]:
     return list(given.values()) if isinstance(given, Mapping) else list(given)
 
 
-def _parts_of(view: Dataset[Any], given: Any, order: Integers, parts: Integers) -> Any:
+def _parts_of(view: SubsetView[Any], given: Any, order: Integers, parts: Integers) -> Any:
     """Return a view for each part; `order` has positions, `parts` the part of each."""
     count = len(share_list(_numbers(given)))
     return _named(given, [view.through(Pick(order[parts == part])) for part in range(count)])
@@ -229,7 +230,7 @@ def _check_groups(parts: Integers, shares: Sequence[float], count: int) -> None:
 # -- splits by time ---------------------------------------------------------------------------------------------
 
 
-def _split_by_time(view: Dataset[Any], given: Any, time: str, within: By | None, at: Any) -> Any:
+def _split_by_time(view: SubsetView[Any], given: Any, time: str, within: By | None, at: Any) -> Any:
     if not isinstance(time, str):
         raise ArgumentError(f"expected the name of a field for time, got {time!r:.200}")
     if at is not None:
@@ -243,7 +244,7 @@ def _split_by_time(view: Dataset[Any], given: Any, time: str, within: By | None,
     return _parts_of(view, given, by_time, parts[by_time])
 
 
-def sorted_runs(view: Dataset[Any], group: By | None, time: str | None) -> tuple[Integers, Integers]:
+def sorted_runs(view: SubsetView[Any], group: By | None, time: str | None) -> tuple[Integers, Integers]:
     """Return the positions of a view sorted by group, then by time, and where each group begins among them.
 
     Groups come in the order of their first samples. Without a time the samples of a group stay in order.
@@ -251,13 +252,13 @@ def sorted_runs(view: Dataset[Any], group: By | None, time: str | None) -> tuple
     return _by_group(view, group, np.arange(len(view)) if time is None else _sorted_times(view, time)[1], "group")
 
 
-def _sorted_times(view: Dataset[Any], time: str) -> tuple[pa.ChunkedArray, Integers]:
+def _sorted_times(view: SubsetView[Any], time: str) -> tuple[pa.ChunkedArray, Integers]:
     """Return a field of times and the positions in their order; a missing time is an error."""
     (column,) = column_values(view, [time], "time")
     return column, sorted_rows(pa.table({time: column}), [time])
 
 
-def _by_group(view: Dataset[Any], group: By | None, order: Integers, what: str) -> tuple[Integers, Integers]:
+def _by_group(view: SubsetView[Any], group: By | None, order: Integers, what: str) -> tuple[Integers, Integers]:
     """Return positions sorted by group, otherwise in this order, and where each group begins among them."""
     if group is None:
         return order, np.array([0, len(view)])
@@ -274,7 +275,7 @@ def _changes(column: pa.ChunkedArray, order: Integers) -> Integers:
     return np.flatnonzero(numbers_of(pc.not_equal(values[1:], values[:-1]).cast(pa.int8()), np.int8)) + 1
 
 
-def _cut_at(view: Dataset[Any], field: str, at: Any) -> Any:
+def _cut_at(view: SubsetView[Any], field: str, at: Any) -> Any:
     """Return the parts between given times: each begins at its time, the first of a list at the earliest one."""
     import pyarrow.compute as pc
 
@@ -333,7 +334,7 @@ def _as_field(value: date, kind: pa.DataType, field: str) -> date:
 # -- sampling ---------------------------------------------------------------------------------------------------
 
 
-def balanced_order(view: Dataset[Any], by: By, length: int | None, seed: int) -> tuple[Order, str]:
+def balanced_order(view: SubsetView[Any], by: By, length: int | None, seed: int) -> tuple[Order, str]:
     """Return an order that draws equally often from every class, and a text for the `repr`."""
     classes, count = codes_of(view, by, "balanced", optional=True)
     length = len(view) if length is None else whole_number("length", length, 0)
@@ -346,7 +347,7 @@ def balanced_order(view: Dataset[Any], by: By, length: int | None, seed: int) ->
 
 
 def weighted_order(
-    view: Dataset[Any], weights: Any, length: int | None, seed: int, replacement: bool
+    view: SubsetView[Any], weights: Any, length: int | None, seed: int, replacement: bool
 ) -> tuple[Order, str]:
     """Return an order that draws by weights, and a text for the `repr`."""
     values = _weights(view, weights)
@@ -366,12 +367,12 @@ def weighted_order(
     return WeightedOnce(length=length, seed=seed, weights=values), f"{what}, without replacement"
 
 
-def _check_not_empty(view: Dataset[Any], length: int) -> None:
+def _check_not_empty(view: SubsetView[Any], length: int) -> None:
     if length and not len(view):
         raise ArgumentError(f"expected a dataset with samples to draw {length} from, got an empty one")
 
 
-def _weights(view: Dataset[Any], weights: Any) -> NDArray[np.float64]:
+def _weights(view: SubsetView[Any], weights: Any) -> NDArray[np.float64]:
     """Return the weight of each sample as a float, checked."""
     if isinstance(weights, str):
         (column,) = column_values(view, [weights], "weighted")

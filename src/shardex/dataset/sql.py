@@ -38,7 +38,7 @@ from shardex.order import Span
 from shardex.rows import AbstractRows
 
 if TYPE_CHECKING:
-    from shardex.dataset.dataset import Dataset
+    from shardex.dataset.sample_view import SampleView
 
 Params = Sequence[Any] | Mapping[str, Any] | None
 """Values for each `?` in turn, or for each `$name`."""
@@ -247,7 +247,7 @@ def _plain_value(value: Any) -> Any:
 # condition that is evaluated per sample is evaluated once for each row below, however often the view repeats it.
 
 
-def view_columns(dataset: Dataset[Any], names: Sequence[str]) -> pa.Table:
+def view_columns(dataset: SampleView[Any], names: Sequence[str]) -> pa.Table:
     """Return whole fields of a dataset in its order."""
     if _is_small(dataset) and not set(names) & set(dataset.extracted):
         return AbstractRows.sql_columns(dataset, names)
@@ -257,14 +257,14 @@ def view_columns(dataset: Dataset[Any], names: Sequence[str]) -> pa.Table:
     return take_table(table, _rows(dataset))
 
 
-def view_present(dataset: Dataset[Any], name: str) -> NDArray[np.bool_]:
+def view_present(dataset: SampleView[Any], name: str) -> NDArray[np.bool_]:
     """Return for each sample of a dataset whether it has a value for a field."""
     if _is_small(dataset) and name not in dataset.extracted:
         return AbstractRows.present(dataset, name)
     return dataset.rows.present(name)[_rows(dataset)]
 
 
-def view_lengths(dataset: Dataset[Any], name: str) -> Integers:
+def view_lengths(dataset: SampleView[Any], name: str) -> Integers:
     """Return the length of the array of a field in each sample of a dataset."""
     if _is_small(dataset):
         return AbstractRows.lengths(dataset, name)
@@ -272,7 +272,7 @@ def view_lengths(dataset: Dataset[Any], name: str) -> Integers:
     return found if dataset.order == Span(len(found)) else found[_rows(dataset)]
 
 
-def view_matching(dataset: Dataset[Any], query: Query, params: Params, limits: Limits) -> Integers:
+def view_matching(dataset: SampleView[Any], query: Query, params: Params, limits: Limits) -> Integers:
     """Return the positions of a dataset at which a condition holds."""
     if _first_row(dataset) is not None or _is_small(dataset) or not query.is_per_sample:
         return matching(query, dataset, params, limits)
@@ -281,17 +281,17 @@ def view_matching(dataset: Dataset[Any], query: Query, params: Params, limits: L
     return np.flatnonzero(holds[_rows(dataset)])
 
 
-def _is_small(dataset: Dataset[Any]) -> bool:
+def _is_small(dataset: SampleView[Any]) -> bool:
     return len(dataset) * _SMALL_VIEW < len(dataset.rows)
 
 
-def _first_row(dataset: Dataset[Any]) -> int | None:
+def _first_row(dataset: SampleView[Any]) -> int | None:
     """Return the first row, if the order has consecutive rows."""
     order = dataset.order
     return order.start if isinstance(order, Span) and order.step == 1 else None
 
 
-def _rows(dataset: Dataset[Any]) -> Integers:
+def _rows(dataset: SampleView[Any]) -> Integers:
     return dataset.order.rows(np.arange(len(dataset)))
 
 

@@ -23,7 +23,7 @@ from shardex.kernel import Integers
 from shardex.rows import AbstractRows, AdaptedRows
 
 if TYPE_CHECKING:
-    from shardex.dataset.dataset import Dataset
+    from shardex.dataset.sample_view import SampleView
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def field_names(fields: Sequence[Any]) -> list[str]:
     return names
 
 
-def check_column(view: Dataset[Any], name: str) -> None:
+def check_column(view: SampleView[Any], name: str) -> None:
     """Raise if there is no such field; the user may have meant a key."""
     if name not in (known := view.fields):
         keyed = view.rows.key_lookup is not None
@@ -82,7 +82,7 @@ def new_names(known: Sequence[str], names: Mapping[str, str]) -> dict[str, str]:
     return renamed
 
 
-def sorted_positions(view: Dataset[Any], fields: Sequence[str], descending: bool) -> Integers:
+def sorted_positions(view: SampleView[Any], fields: Sequence[str], descending: bool) -> Integers:
     """Return all positions in the order of these fields' values: equal ones stay in order, NaN and None come last."""
     if not fields:
         raise ArgumentError("expected at least one field to sort by, got none")
@@ -133,7 +133,7 @@ def function_name(function: Any) -> str:
     return str(name).rpartition("<locals>.")[2]
 
 
-def description(view: Dataset[Any]) -> str:
+def description(view: SampleView[Any]) -> str:
     """Return the `repr` of a dataset: how many samples, what was chosen, the fields, and where they come from."""
     try:
         fields = str(view.features)
@@ -142,17 +142,17 @@ def description(view: Dataset[Any]) -> str:
     return f"{_kind(view)}({_count(view)}: {fields}{_origin(source_rows(view.rows))})"
 
 
-def headline(view: Dataset[Any]) -> str:
+def headline(view: SampleView[Any]) -> str:
     """Return the description of a dataset without its fields."""
     return f"{_kind(view)}: {_count(view)}{_origin(source_rows(view.rows))}"
 
 
-def _kind(view: Dataset[Any]) -> str:
+def _kind(view: SampleView[Any]) -> str:
     typed = isinstance(undecoded(view.rows), TypedRows) and view.chosen is None
     return f"Dataset[{view.sample_type.__name__}]" if typed else "Dataset"
 
 
-def _count(view: Dataset[Any]) -> str:
+def _count(view: SampleView[Any]) -> str:
     """Return how many samples a view has, of how many, and what was chosen."""
     rows = view.rows
     part = f"{len(view):,} of {len(rows):,} sample" if len(view) < len(rows) else f"{len(view):,} sample"
