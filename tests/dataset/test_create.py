@@ -23,24 +23,13 @@ from shardex.errors import (
     StaleIndexError,
     UnknownFormatError,
 )
-from shardex.media import encode_image
+from tests.formats.cases import WITH_BORDERS, kind
 
-FORMATS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("arrow", {"x": int}, {"x": 1}),
-    ("parquet", {"x": int}, {"x": 1}),
-    ("jsonl", {"x": int}, {"x": 1}),
-    ("text", {"text": str}, {"text": "1"}),
-    ("csv", {"x": int}, {"x": 1}),
-    ("tar", {"x": sx.Array("int64", (1,))}, {"x": np.array([1])}),
-    ("bins", {"data": bytes}, {"data": b"1"}),
-    ("tokens", {"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
-    ("megatron", {"tokens": sx.Array("uint16", (None,))}, {"tokens": np.array([1, 2], np.uint16)}),
-    ("npy", {"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
-    ("data_forager", {"tokens": sx.Array("uint16", (2,))}, {"tokens": np.array([1, 2], np.uint16)}),
-    ("columns_tar", {"x": sx.Array()}, {"x": np.array([1])}),
-    ("folder", {"image": sx.Image()}, {"image": encode_image(np.zeros((1, 1, 3), np.uint8))}),
-]
-each_format = pytest.mark.parametrize(("format", "schema", "sample"), FORMATS, ids=[name for name, *_ in FORMATS])
+each_format = pytest.mark.parametrize(
+    ("format", "schema", "sample"),
+    [(name, kind(name).schema, kind(name).sample(1)) for name in WITH_BORDERS],
+    ids=WITH_BORDERS,
+)
 
 
 def test_append_takes_keywords_and_mappings(tmp_path: Path) -> None:
@@ -88,7 +77,7 @@ def test_path_that_is_no_utf8(tmp_path: Path, format: str, schema: Any, sample: 
     for mode in ("create", "overwrite"):
         ds = sx.write(path, [sample] * 3, schema, format=format, mode=mode)
         assert len(ds) == len(list(ds)) == 3 and repr(ds)
-    if format not in ("data_forager", "folder"):
+    if kind(format).appends:
         assert len(sx.write(path, [sample] * 3, schema, format=format, mode="append")) == 6
     assert sx.verify(path) == []
 
@@ -131,7 +120,7 @@ def test_modes(tmp_path: Path, format: str, schema: Any, sample: Any) -> None:
             reader.stored[0]
     else:
         assert reader[0] == first
-    if format in ("data_forager", "folder"):
+    if not kind(format).appends:
         with pytest.raises(ArgumentError, match="append"):
             sx.create(path, schema, format=format, mode="append")
     else:

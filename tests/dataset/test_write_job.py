@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import shutil
 import subprocess
@@ -17,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import shardex as sx
 from shardex.dataset.write_job import Began, write_in_parts
@@ -33,24 +33,8 @@ from shardex.errors import (
 )
 from shardex.formats import format_named
 from shardex.jobs import JobFolder
+from tests.formats.cases import WITH_BORDERS, kind
 from tests.waiting import becomes_true
-
-FORMATS = (
-    "arrow",
-    "parquet",
-    "jsonl",
-    "text",
-    "csv",
-    "tar",
-    "tokens",
-    "bins",
-    "columns_tar",
-    "megatron",
-    "npy",
-    "data_forager",
-    "folder",
-)
-
 
 OF_EACH_KIND = ("arrow", "tar", "bins")
 """What `make test` writes in processes: columns, records in numbered shards, and parts that are written again."""
@@ -81,36 +65,25 @@ def minus(sample: Any) -> dict[str, Any]:
 
 def for_format(format: str) -> Any:
     """A function whose results the format can hold."""
-    if format in ("tokens", "megatron"):
-        return lambda sample: {"tokens": np.arange(sample.n % 7 + 1, dtype=np.uint16)}
-    if format == "npy":
-        return lambda sample: {"tokens": np.full(7, sample.n, np.uint16)}
-    if format == "columns_tar":
-        return lambda sample: {"x": sample.x}
-    if format == "text":
-        return lambda sample: {"text": sample.s}
-    if format == "folder":
-        return lambda sample: {"image": Image.new("L", (1, 1), sample.n % 256), "n": sample.n}
-    if format == "csv":
-        return lambda sample: {"n": 2 * sample.n, "s": sample.s}
-    return double
+    make = kind(format).sample
+    return lambda sample: make(sample.n)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", WITH_BORDERS)
 def test_same_files_in_parts_and_in_threads(tmp_path: Path, format: str) -> None:
     same_files(tmp_path, format, {"one": {}, "a": {"workers": 1}, "b": {"executor": "threads"}})
 
 
-@pytest.mark.parametrize("format", [pytest.param(one, marks=() if one in OF_EACH_KIND else long) for one in FORMATS])
+@pytest.mark.parametrize("format", [pytest.param(n, marks=() if n in OF_EACH_KIND else long) for n in WITH_BORDERS])
 def test_same_files_for_every_number_of_workers(tmp_path: Path, format: str) -> None:
     same_files(tmp_path, format, {"one": {}, "a": {"workers": 2}})
 
 
 def same_files(tmp_path: Path, format: str, runs: dict[str, Any]) -> None:
     source, results = numbers(), []
-    few: dict[str, Any] = {"splits": 4} if format == "bins" else {}
     for name, arguments in runs.items():
-        out: Any = sx.write(tmp_path / name, source, transform=for_format(format), format=format, **few, **arguments)
+        options: Any = {"transform": for_format(format), "format": format, **kind(format).write, **arguments}
+        out = sx.write(tmp_path / name, source, kind(format).schema, **options)
         assert len(out) == 500
         results.append(content(tmp_path / name))
     assert all(one == results[0] for one in results)
@@ -180,12 +153,10 @@ def test_filter_and_functions_that_return_several_samples(tmp_path: Path) -> Non
     assert [one.word for one in both] == ["t5-0", "t5-1"]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", WITH_BORDERS)
 def test_nothing_is_kept(tmp_path: Path, format: str) -> None:
-    transform = for_format(format)
-    schema = sx.open([transform(numbers(1)[0])]).features
-    nothing: Any = {"filter": lambda sample: False, "transform": transform, "format": format}
-    out = sx.write(tmp_path / "d", numbers(), schema, **nothing)
+    nothing: Any = {"filter": lambda sample: False, "transform": for_format(format), "format": format}
+    out = sx.write(tmp_path / "d", numbers(), kind(format).schema, **nothing)
     assert len(out) == 0
 
 
@@ -766,11 +737,12 @@ def repeated(convert: Any, sample: Any) -> Any:
     return convert(sample)
 
 
-@pytest.mark.parametrize("format", [one for one in FORMATS if format_named(one).part_format is None])
+@pytest.mark.parametrize("format", [one for one in WITH_BORDERS if format_named(one).part_format is None])
 def test_append_publishes_once_if_another_run_ends_while_it_begins(tmp_path: Path, format: str) -> None:
     """The other run removes the folder of the job before this one has looked for it; later runs add samples again."""
     source, target = numbers(20), tmp_path / "out"
-    options: Any = {"shard_size": 60} if format in ("tokens", "npy") else {"shard_rows": 7}
+    has_rows = "shard_rows" in inspect.signature(format_named(format).create).parameters
+    options: Any = {"shard_rows": 7} if has_rows else {"shard_size": 60}
     function = partial(repeated, for_format(format))
     sx.write(target, numbers(3), format=format, transform=for_format(format))
 

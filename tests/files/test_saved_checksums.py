@@ -8,29 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import shardex as sx
 from shardex.errors import ArgumentError, ChecksumError, ShardexError, StaleIndexError
-from shardex.media import encode_image
 from shardex.sources.checked_source import BLOCK
+from tests.formats.cases import WITH_BORDERS, format_case
 
-FORMATS = ["tar", "jsonl", "text", "csv", "parquet", "bins", "tokens", "megatron", "npy", "folder"]
+FORMATS = [name for name in WITH_BORDERS if name not in ("arrow", "columns_tar", "data_forager")]
+"""All but those that have checksums, or an index, of their own."""
 
 
 def write(folder: Path, format: str, rows: int = 30) -> sx.Dataset:
-    if format in ("tokens", "megatron", "npy"):
-        windows: list[Any] = [{"tokens": np.full(64, k, "u2")} for k in range(rows)]
-        return sx.write(folder, windows, {"tokens": sx.Array("uint16", (64,))}, format=format)
-    if format == "folder":
-        images: list[Any] = [{"image": encode_image(np.full((2, 2, 3), k, np.uint8)), "n": k} for k in range(5)]
-        return sx.write(folder, images, {"image": sx.Image(), "n": int}, format=format)
-    if format == "text":
-        return sx.write(folder, [{"text": f"number {k}"} for k in range(rows)], format=format)
-    options: dict[str, Any] = {"splits": 3} if format == "bins" else {}
-    samples = [{"n": k, "text": f"number {k}"} for k in range(rows)]
-    return sx.write(folder, samples, {"n": int, "text": str}, format=format, **options)
+    case = format_case(format, rows)
+    case.stored(folder)
+    return case.opened(folder)
 
 
 def flip(path: Path, at: int) -> None:

@@ -35,8 +35,12 @@ def with_key(k: int) -> Sample:
     return {"__key__": f"{k:09d}", "x.npy": np.arange(k, k + 3), "s.txt": f"né {k}"}
 
 
+def array(k: int) -> Sample:
+    return {"x": np.arange(k, k + 3)}
+
+
 def with_id(k: int) -> Sample:
-    return {"id": f"{k:06d}", "x": np.arange(k, k + 3)}
+    return {"id": f"sample_{k + 1:012d}", **array(k), "metadata": {}}
 
 
 def tokens(k: int) -> Sample:
@@ -51,10 +55,6 @@ def with_path(k: int) -> Sample:
     return {"image": image(k)["image"], "path": f"{k:09d}.png", "n": k}
 
 
-def with_metadata(k: int) -> Sample:
-    return {**with_id(k), "metadata": {}}
-
-
 @dataclass(frozen=True)
 class Kind:
     """What samples of a format have."""
@@ -65,6 +65,8 @@ class Kind:
     open: Mapping[str, Any] = field(default_factory=dict)
     expected: Callable[[int], Sample] | None = None
     """The sample as it is read, if it is another one."""
+    appends: bool = True
+    """False for a format without the mode "append"."""
 
 
 TOKENS = {"tokens": sx.Array("uint16", (3,))}
@@ -75,9 +77,9 @@ KINDS: dict[str, Kind] = {
     "megatron": Kind(tokens, TOKENS),
     "nanogpt": Kind(tokens, TOKENS, {"header": True}, {"window": 3}),
     "npy": Kind(tokens, TOKENS),
-    "data_forager": Kind(tokens, TOKENS),
-    "columns_tar": Kind(with_id, {"id": str, "x": sx.Array("int64", (3,))}, expected=with_metadata),
-    "folder": Kind(image, {"image": sx.Image(), "n": int}, expected=with_path),
+    "data_forager": Kind(tokens, TOKENS, appends=False),
+    "columns_tar": Kind(array, {"x": sx.Array("int64", (3,))}, expected=with_id),
+    "folder": Kind(image, {"image": sx.Image(), "n": int}, expected=with_path, appends=False),
     "bins": Kind(write={"splits": 3}),
 }
 
@@ -96,3 +98,5 @@ def format_case(format: str, count: int = 7) -> FormatCase:
 
 NAMES = format_names()
 """All formats, those of installed packages too."""
+WITH_BORDERS = [name for name in NAMES if not kind(name).open]
+"""Formats that know where samples end; others need options to read what was written."""

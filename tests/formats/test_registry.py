@@ -13,28 +13,18 @@ import pytest
 
 import shardex as sx
 from shardex.errors import AlreadyExistsError, ArgumentError, SchemaError, UnknownFormatError
-from shardex.features import Array, Features, Image
+from shardex.features import Features
 from shardex.formats import FORMATS, format_named
-from shardex.media import encode_image
 from shardex.sources import place_of
-
-PNG = encode_image(np.zeros((1, 1, 3), np.uint8))
-FEATURES, SAMPLE = Features({"x": Array("int64", (2,))}), {"x": [1, 2]}
-OTHERS: dict[str, Any] = {
-    "text": ({"text": str}, {"text": "a"}),
-    "csv": ({"n": int}, {"n": 1}),
-    "nanogpt": ({"x": Array("uint16", (2,))}, SAMPLE),
-    "folder": ({"image": Image()}, {"image": PNG}),
-}
-"""Features and a sample for formats that have no arrays, or none of int64."""
+from tests.formats.cases import NAMES, kind
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", NAMES)
 def test_existing_schema(tmp_path: Path, format: str) -> None:
     container, place = format_named(format), place_of(str(tmp_path / "d"))
     assert container.existing_schema(place, "append") is None
-    features, sample = OTHERS.get(format, (FEATURES, SAMPLE))
-    writer = container.create(place.url, Features.of(features), mode="create")
+    features, sample = Features.of(kind(format).schema), kind(format).sample(1)
+    writer = container.create(place.url, features, mode="create")
     writer.append(sample)
     writer.close()
     assert container.existing_schema(place, "append") == (features if container.stores_schema else None)

@@ -5,31 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from shardex.errors import ClosedError, SchemaError, StorageFullError
-from shardex.features import Array, Features, Image, Json
+from shardex.features import Features, Json
 from shardex.files import Stage
-from shardex.formats import FORMATS, format_named
+from shardex.formats import format_named
 from shardex.formats.sample_writer import ShardSeries
-from shardex.media import encode_image
-
-PNG = encode_image(np.zeros((1, 1, 3), np.uint8))
-FEATURES, SAMPLE = Features({"x": Array("int64", (2,))}), {"x": [1, 2]}
-OTHERS: dict[str, Any] = {
-    "text": ({"text": str}, {"text": "a"}),
-    "csv": ({"n": int}, {"n": 1}),
-    "nanogpt": ({"x": Array("uint16", (2,))}, SAMPLE),
-    "folder": ({"image": Image()}, {"image": PNG}),
-}
-"""Features and a sample for formats that have no arrays, or none of int64."""
+from tests.formats.cases import NAMES, kind
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", NAMES)
 def test_append_after_close_or_abort_raises(tmp_path: Path, format: str) -> None:
-    given, sample = OTHERS.get(format, (FEATURES, SAMPLE))
-    features = Features.of(given)
+    features, sample = Features.of(kind(format).schema), kind(format).sample(1)
     writer = format_named(format).create(str(tmp_path / "closed"), features, mode="create")
     writer.append(sample)
     writer.close()
