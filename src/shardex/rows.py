@@ -54,9 +54,9 @@ __all__ = [
 K = TypeVar("K")
 V = TypeVar("V")
 _MOST_KEPT = 64
-"""Lists of fields that are kept for single samples: a loop asks for one or two."""
+"""Number of lists of fields for which the plan of reading a single sample is kept: a loop asks for one or two."""
 _INFER_FROM = 16
-"""Features are inferred from this many first samples."""
+"""Number of samples, from the first on, from which features are inferred."""
 _CHUNK = 4096
 """Rows per read when all rows are read for SQL."""
 _LAZY_CHUNK = 1 << 16
@@ -292,7 +292,9 @@ class AdaptedRows(AbstractRows):
 
     @property
     def media_fields(self) -> Sequence[str]:
-        """Those in the features of the user's rows, if these have features: others are inferred from samples."""
+        """Fields with media in the features of the user's rows; empty if these have none, as to infer them reads
+        samples.
+        """
         found: Features | None = getattr(self.rows, "features", None)
         return () if found is None else media_in(found)
 
@@ -412,7 +414,7 @@ class SideBySideRows(AbstractRows):
 
 
 def remember(made: dict[K, V], key: K, value: V) -> V:
-    """Keep a value that is asked for again and again by its key; the last few of them."""
+    """Store a value in a small cache by its key; the oldest value is dropped."""
     if len(made) >= _MOST_KEPT:
         made.clear()
     made[key] = value

@@ -169,7 +169,7 @@ class CheckedFiles:
             self._count(end - begin)
 
     def data(self, number: int) -> Bytes:
-        """Return the bytes of a file that has some; maps it again if it was closed."""
+        """Return the bytes of a file that is not empty; map it again if its mapping was closed."""
         opened = self.opened[number]
         assert opened is not None
         while (found := opened.data) is None:

@@ -68,7 +68,7 @@ class ConcatRows(AbstractRows):
 
     @property
     def media_fields(self) -> Sequence[str]:
-        """Those of the first part, unless a part has decoded them."""
+        """Fields with stored media in the first part, without those that another part has decoded."""
         names = [frozenset(part.media_fields) for part in self.parts]
         return [name for name in self.parts[0].media_fields if all(name in some for some in names)]
 
@@ -79,7 +79,7 @@ class ConcatRows(AbstractRows):
         return self if all(map(operator.is_, parts, self.parts)) else self.of(parts)
 
     def stored_feature(self, name: str) -> Feature | None:
-        """That of all parts; None if they differ."""
+        """The stored feature of the field if all parts have the same one, otherwise None."""
         first, *others = [part.stored_feature(name) for part in self.parts]
         return first if all(decode_alike(first, one) for one in others) else None
 
@@ -94,12 +94,12 @@ class ConcatRows(AbstractRows):
 
     @property
     def fingerprint(self) -> str:
-        """Made from those of all parts."""
+        """Digest of the fingerprints of all parts."""
         return digest("concat", [part.fingerprint for part in self.parts])
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What is the same in all parts."""
+        """The metadata that are equal in all parts."""
         first, *others = (part.metadata for part in self.parts)
         return {name: value for name, value in first.items() if all(one.get(name, MISSING) == value for one in others)}
 
@@ -111,7 +111,7 @@ class ConcatRows(AbstractRows):
             yield self.parts[number], rows[here] - self.starts[number], here
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Read from each part its rows."""
+        """Read the rows of each part from it, and put the columns together."""
         shares = list(self.shares(rows))
         parts = [self._as_optional(part.read(positions, fields)) for part, positions, _ in shares]
         return Columns.scatter(parts, [here for _, _, here in shares])
@@ -179,7 +179,7 @@ class JoinRows(SideBySideRows):
 
     @property
     def media_fields(self) -> Sequence[str]:
-        """Those of all parts."""
+        """Fields with stored media in any part."""
         return [name for part in self.parts for name in part.media_fields]
 
     @property
@@ -189,7 +189,7 @@ class JoinRows(SideBySideRows):
         return self if all(map(operator.is_, parts, self.parts)) else JoinRows(parts)
 
     def stored_feature(self, name: str) -> Feature | None:
-        """That of the part that has the field."""
+        """The stored feature in the part that has the field."""
         return next((part.stored_feature(name) for part in self.parts if name in part.features), None)
 
     @property
@@ -199,7 +199,7 @@ class JoinRows(SideBySideRows):
 
     @property
     def fingerprint(self) -> str:
-        """Made from those of all parts and the names of their fields."""
+        """Digest of the fingerprints of all parts and the names of their fields."""
         return digest("join", [(part.fingerprint, sorted(part.fields)) for part in self.parts])
 
     def shards(self, rows: Integers) -> list[str]:
@@ -219,7 +219,7 @@ class JoinRows(SideBySideRows):
 
 
 def _check_same_types(first: Dataset[Any], other: Dataset[Any], number: int) -> None:
-    """Raise if numbers or times have different types: a batch of samples of both datasets could not stack them."""
+    """Raise if numbers or times have different types, which a batch of samples of both datasets could not stack."""
     if not len(first) or not len(other):
         return
     for name, feature in first.features.items():
@@ -252,7 +252,7 @@ def concat_rows(datasets: Sequence[Dataset[Any]]) -> AbstractRows:
 
 
 def combined(parts: Sequence[Dataset[Any]], make: Callable[[Sequence[Dataset[Any]]], AbstractRows]) -> AbstractRows:
-    """Return what `make` makes of the stored rows of parts, decoded as in each of them; of the parts if they differ."""
+    """Return `make(parts)`; if all parts decode media in the same way, media are decoded above what `make` returns."""
     decodings = common_decodings([(part.rows, part.chosen) for part in parts])
     return make(parts) if not decodings else with_decodings(make([part.stored for part in parts]), decodings)
 

@@ -1,4 +1,4 @@
-"""How a field of media is decoded: `Decoding` is what a user chose, `decoder_of` returns what does it.
+"""Decodes fields of media: `Decoding` has what the user chose, `decoder_of` returns the decoder for it.
 
 In: a feature and a choice. Out: an object that turns stored bytes into arrays, tensors or PIL images, one or many at a
 time. Lists and structs with media inside are decoded value by value. Room `media` does the work.
@@ -79,7 +79,7 @@ def is_random(feature: Feature | None) -> bool:
 def parse_decodings(
     known: Mapping[str, Feature], form: Any, fields: Mapping[str, Any], before: Mapping[str, Decoding] | None = None
 ) -> dict[str, Decoding]:
-    """Return the decoding of each field of media: `form` for all, or what `fields` say of single ones.
+    """Return the decoding of each field of media: `form` for all fields, and other ones for single fields in `fields`.
 
     Without `form` the other fields are decoded as `before`, or as their features say.
 
@@ -176,7 +176,9 @@ class FieldDecoder:
         return self._nested(self.feature, value)
 
     def result(self, value: Any) -> Any:
-        """Return a value that a function made in decoded form: arrays are it, other objects are encoded and decoded."""
+        """Return the result of a function in decoded form: arrays as they are, other objects encoded first and then
+        decoded.
+        """
         if isinstance(self.feature, Media) and is_tensor(value):
             return channels_last(value, self.feature)
         return value if isinstance(value, np.ndarray) or value is None else self.value(value)
@@ -248,7 +250,7 @@ class ClipDecoder(FieldDecoder):
         return self.column([value])[0]
 
     axis: ClassVar[int]
-    """Where tensors have their channels."""
+    """Axis of the channels in tensors."""
 
 
 class AudioDecoder(ClipDecoder):
@@ -294,12 +296,12 @@ _DECODERS: dict[type[Feature], type[FieldDecoder]] = {
 
 
 def decoder_of(feature: Feature, decoding: Decoding) -> FieldDecoder:
-    """Return what decodes the values of a field."""
+    """Return the decoder of the values of a field."""
     return _DECODERS.get(type(unwrap_optional(feature)), FieldDecoder)(feature, decoding)
 
 
 def decode_alike(one: Feature | None, other: Feature | None) -> bool:
-    """Return whether two features decode the same bytes to the same values: what arrays are encoded as may differ.
+    """Return whether two features decode the same bytes to the same values; how they encode arrays may differ.
 
     >>> decode_alike(Image(format="jpeg"), Optional(Image())), decode_alike(Image("L"), Image())
     (True, False)

@@ -59,14 +59,14 @@ def counted() -> Iterator[None]:
 
 
 class SampleFailure(Exception):
-    """Raised by a function of a batch for one sample of it: its number in the batch, and the error."""
+    """Raised for one sample of a batch that a function got: the number of the sample in the batch, and the error."""
 
     def __init__(self, number: int, error: Exception) -> None:
         super().__init__(number, error)
         self.number, self.error = number, error
 
     def located(self, function: object, place: str) -> Exception:
-        """Return the error, which names the sample: one of a schema in its text, any other in a note."""
+        """Return the error with the sample named: in the text of a `SchemaError`, in a note of any other error."""
         if type(self.error) is SchemaError:
             return SchemaError(f"{self.error} - at {place}")
         self.error.add_note(f"in {function!r} at {place}")
@@ -195,7 +195,7 @@ def _check_lengths(made: Mapping[str, Column], function: Any, place: Place) -> N
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of a value and of all values in it, so that the caller may change or reuse it."""
+    """Return a deep copy of a value, which the caller may change or reuse."""
     if isinstance(value, memoryview | bytearray):
         return bytes(value)
     if isinstance(value, Mapping):
@@ -208,7 +208,7 @@ def copied(value: Any) -> Any:
 
 
 def copied_lists(columns: Columns) -> Columns:
-    """Return columns that a function may change: lists have the values of the source, arrays were made for the read."""
+    """Return columns that a function may change: lists are copied deeply, because their values belong to the source."""
     return Columns({n: copied(one) if isinstance(one, list) else one for n, one in columns.data.items()}, len(columns))
 
 

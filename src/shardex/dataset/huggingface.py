@@ -120,7 +120,7 @@ class HuggingFaceRows(ArrowRows):
 
 
 def _read_file(path: str) -> bytes:
-    """Return the content of a local file whose path a dataset of this process has."""
+    """Return the content of a local file that a dataset of this process names."""
     if is_url(path) or "::" in path:
         raise ArgumentError(
             f"expected the path of a local file, got {path!r}: download it first, for example by save_to_disk, which "

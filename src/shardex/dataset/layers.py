@@ -48,12 +48,12 @@ class Layer(AbstractRows):
 
     @property
     def key_lookup(self) -> Keyed | None:
-        """That of the rows below."""
+        """The lookup of rows by key of the rows below."""
         return self.below.key_lookup
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """That of the rows below."""
+        """The metadata of the rows below."""
         return self.below.metadata
 
     def shards(self, rows: Integers) -> list[str]:
@@ -95,7 +95,7 @@ class ComposedRows(AbstractRows):
 
     @property
     def in_python(self) -> bool:
-        """That of the dataset."""
+        """True if the dataset is read in Python."""
         return self.source.in_python
 
     @property
@@ -158,7 +158,7 @@ class TypedRows(Layer):
 
     @property
     def features(self) -> Features:
-        """Features of the class; those of the rows below for images that it has as arrays."""
+        """Features of the class; images that the class has as arrays keep their feature in the rows below."""
         return self._features
 
     @property
@@ -168,17 +168,17 @@ class TypedRows(Layer):
         return self if below is self.below else TypedRows(below, self._type, self._chosen)
 
     def stored_feature(self, name: str) -> Feature | None:
-        """That of the rows below."""
+        """The stored feature of a field in the rows below."""
         return self.below.stored_feature(name) if name in self._stored else None
 
     @property
     def in_python(self) -> bool:
-        """That of the rows below."""
+        """True if the rows below are read in Python."""
         return self.below.in_python
 
     @property
     def fingerprint(self) -> str:
-        """That of the rows below; made from it and what the class changes, if fields have other types or values."""
+        """The fingerprint of the rows below; a digest of it and of the class if this changes types or values of fields."""
         changed = {name: one.to_json() for name, one in self._features.items() if not self._is_same(name)}
         added = {name: record_of(self._type).default(name) for name in changed if name not in self._stored}
         return digest("typed", self.below.fingerprint, changed, added) if changed else self.below.fingerprint
@@ -235,7 +235,7 @@ class RenamedRows(Layer):
 
     @property
     def sample_type(self) -> type[Any]:
-        """Samples are untyped: a class has the old names."""
+        """`DictSample`: a class would have the old names."""
         return DictSample
 
     def make(self, values: dict[str, Any]) -> DictSample:
@@ -250,18 +250,18 @@ class RenamedRows(Layer):
 
     @property
     def in_python(self) -> bool:
-        """That of the rows below."""
+        """True if the rows below are read in Python."""
         return self.below.in_python
 
     @property
     def fingerprint(self) -> str:
-        """Made from that of the rows below and the new names: a function above finds other values under a name."""
+        """Digest of the fingerprint of the rows below and the new names: a function of `map` above depends on names."""
         changed = {old: new for old, new in sorted(self._names.items()) if old != new}
         return digest("rename", self.below.fingerprint, changed) if changed else self.below.fingerprint
 
     @property
     def media_fields(self) -> Sequence[str]:
-        """Those of the rows below under their new names."""
+        """Fields with stored media in the rows below, under their new names."""
         return [self._names[old] for old in self.below.media_fields if old in self._names]
 
     @property
@@ -271,7 +271,7 @@ class RenamedRows(Layer):
         return self if below is self.below else RenamedRows(below, self._names)
 
     def stored_feature(self, name: str) -> Feature | None:
-        """That of the rows below."""
+        """The stored feature of a field in the rows below."""
         return self.below.stored_feature(self._old[name])
 
     def old_name(self, name: str) -> str:
@@ -299,7 +299,7 @@ class RenamedRows(Layer):
         self.below.advise(rows, self._old_names(fields))
 
     def column(self, name: str) -> pa.ChunkedArray | None:
-        """The column below."""
+        """The Arrow column of the field in the rows below."""
         return self.below.column(self._old[name])
 
     @property

@@ -97,7 +97,7 @@ class MapRows(Layer):
 
     @property
     def stored(self) -> AbstractRows:
-        """The same results with media as bytes: the stored ones of those that the function passed on unchanged."""
+        """The same results with media as bytes; media that the function passed on unchanged keep their stored bytes."""
         inferred = self._schema is None and self._type in (None, DictSample)
         if self._keeps_stored or (inferred and self.below.stored is self.below) or not self._media:
             return self
@@ -105,7 +105,7 @@ class MapRows(Layer):
 
     @property
     def media_fields(self) -> Sequence[str]:
-        """None if results have decoded media."""
+        """The media fields of results, unless the function returns decoded media: then there are none."""
         return media_in(self.features) if self._keeps_stored else ()
 
     @cached_property
@@ -142,7 +142,7 @@ class MapRows(Layer):
         return below if self._chosen is None else below.select(self._chosen)
 
     def _first_results(self) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
-        """Yield each of the first samples and its result, without those that raise an error, unless all do."""
+        """Yield each of the first samples and its result, without samples that raise an error; raise if all of them do."""
         failures: list[Exception] = []
         count = min(len(self), _INFER_FROM)
         for row in range(count):
@@ -220,7 +220,7 @@ class MapRows(Layer):
         return Columns({**columns.data, **media}, len(rows)).select(names)
 
     def _media_column(self, column: Column, name: str, rows: Integers) -> Column:
-        """Return results of a field of media in decoded form: arrays are, bytes and files are decoded."""
+        """Return results of a field of media in decoded form: arrays as they are, bytes and files decoded."""
         feature, decoder = self.features[name], self._media[name]
         if isinstance(column, np.ndarray | Ragged):
             return Masked.whole(column) if isinstance(feature, Optional) else column
@@ -348,7 +348,7 @@ class BatchMapRows(MapRows):
         return self._stored_media.in_columns(self._call_batch(given, rows), before, rows)
 
     def _call_batch(self, given: Columns, rows: Integers) -> Columns:
-        """Call the function for the columns of these rows; its results must be as many."""
+        """Call the function for the columns of these rows; raise if it returns another number of results."""
 
         def place() -> str:
             return place_of_rows(self, rows)
@@ -373,7 +373,9 @@ class BatchMapRows(MapRows):
         return sample_type_of(self.below, self._chosen)
 
     def _first_results(self) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
-        """Yield each of the first samples and its result; if the first batch fails, of those that do not fail alone."""
+        """Yield each of the first samples and its result; if the batch fails, those samples that do not fail on their
+        own.
+        """
         rows = np.arange(min(len(self), _INFER_FROM))
         try:
             pairs = self._pairs(rows) if len(rows) else []
@@ -421,7 +423,9 @@ def _values(column: Column, *, numpy: bool = False) -> list[Any]:
 
 
 def _cast(column: Column, feature: Feature) -> Column | None:
-    """Return an array, `Ragged` or `Masked` in the form of a feature if all its values fit without a look at each."""
+    """Return an array, `Ragged` or `Masked` in the form of a feature if checks of whole arrays show that all values
+    fit.
+    """
     if isinstance(column, list) or not is_stacked(feature):
         return None
     inner = unwrap_optional(feature)

@@ -2,7 +2,7 @@
 
 In: rows that return media as they are stored, as bytes. Out: rows with arrays (or tensors, or PIL images) instead.
 `MediaRows` are above all layers that only rename, type or combine fields, so that whatever copies data finds the
-stored bytes right below them (`AbstractRows.stored`). Room `media` decodes; `field_decoders` chooses what it is told.
+stored bytes right below them (`AbstractRows.stored`). The room `media` decodes; `field_decoders` chooses its options.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MediaRows(Layer):
 
     @property
     def sample_type(self) -> type[Any]:
-        """That of the rows below."""
+        """Type of the samples of the rows below."""
         return self.below.sample_type if isinstance(self.below, Layer) else DictSample
 
     def make(self, values: dict[str, Any]) -> Any:
@@ -74,13 +74,13 @@ class MediaRows(Layer):
         return self.below.stored
 
     def stored_feature(self, name: str) -> Feature | None:
-        """The options that a field is decoded with; None if steps follow, which no feature has."""
+        """The feature with the options that a field is decoded with; None if steps follow, as a feature has no steps."""
         one = self.decodings.get(name, Decoding("bytes"))
         return None if one.steps else one.feature or self.below.stored_feature(name)
 
     @property
     def media_fields(self) -> Sequence[str]:
-        """None: the values are decoded."""
+        """Empty: the values of these rows are decoded."""
         return ()
 
     @cached_property
@@ -94,7 +94,9 @@ class MediaRows(Layer):
 
     @property
     def in_python(self) -> bool:
-        """True if it is true below, and no field is decoded: decoding takes most of the time, without the GIL."""
+        """True if the rows below are read in Python and no field is decoded: decoding, which takes longest, releases
+        the GIL.
+        """
         return self.below.in_python and not self._decoders
 
     @property
@@ -173,7 +175,7 @@ class MediaRows(Layer):
         return values
 
     def _located(self, error: ShardexError, place: str, name: str) -> ShardexError:
-        """Return an error of a value with its sample, file and field."""
+        """Return an error about a value, with the sample, file and field added to its text."""
         if not isinstance(error, FormatError | SchemaError):
             return error  # a package is missing, say
         where = f"{place}, field {name}" if place else f"field {name}"
@@ -239,7 +241,7 @@ def undecoded(rows: AbstractRows) -> AbstractRows:
 def over_stored(
     rows: AbstractRows, make: Callable[[AbstractRows], AbstractRows], names: Mapping[str, str] | None = None
 ) -> AbstractRows:
-    """Return what `make` makes of the stored rows, with media decoded as before; `names` are new names of fields."""
+    """Return `make(stored rows)` with media decoded as in `rows`; `names` has new names of fields by the old ones."""
     if not isinstance(rows, MediaRows):
         return make(rows)
     made = make(rows.below)
@@ -262,7 +264,9 @@ def decodings_of(rows: AbstractRows, fields: Sequence[str] | None = None) -> Dec
 
 
 def common_decodings(every: Sequence[tuple[AbstractRows, Sequence[str] | None]]) -> Decodings:
-    """Return how several rows (or these fields of them) decode their media, if all do it in the same way; else none."""
+    """Return how several rows (or these fields of them) decode their media; an empty dict if they do it in different
+    ways.
+    """
     first, *others = [decodings_of(*one) for one in every]
     return first if all(one == first for one in others) else {}
 
@@ -339,7 +343,7 @@ def _copy(value: Any) -> Any:
 
 
 def _same(before: Any, after: Any) -> bool:
-    """Return whether two decoded values are equal; None is not, as it has no bytes."""
+    """Return whether two decoded values are equal; False for None, which has no stored bytes to keep."""
     if isinstance(before, np.ndarray):
         return isinstance(after, np.ndarray) and before.dtype == after.dtype and np.array_equal(before, after)
     if isinstance(before, list | tuple):

@@ -56,7 +56,7 @@ def overview(view: Dataset[Any]) -> str:
 
 
 def _quickly(samples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield samples, and no more of them if that has taken long."""
+    """Yield samples until a time limit is reached."""
     begin = time.monotonic()
     for sample in samples:
         yield sample
@@ -75,7 +75,9 @@ def _samples(view: Dataset[Any], count: int, fields: Sequence[str]) -> Iterator[
 
 
 def _undecoded(view: Dataset[Any]) -> Dataset[Any]:
-    """Return the view with media as stored bytes, unless they are changed: a thumbnail needs a part of the work."""
+    """Return the view with media as stored bytes, unless steps change them: decoding at the size of a thumbnail is
+    faster.
+    """
     rows = view.rows
     if not isinstance(rows, MediaRows):
         return view

@@ -42,7 +42,7 @@ Missing = Literal["drop", "keep", "error"]
 FUTURE = "_future"
 """Ends the name of the field that has the values after the history."""
 _MOST = 1 << 60
-"""Rows of a window or between windows: sums of them are numbers of 64 bits, too."""
+"""Largest length, horizon and stride: their sums fit into 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class SlidingRows(ComposedRows):
         return self._source.read(once, names).take(where)
 
     def _column(self, name: str, column: Column, windows: int, count: int) -> Column:
-        """Return the values of a field of the rows as those of windows."""
+        """Return the values of a field, read for the rows, as one array for each window."""
         feature = self._stacked.get(name)
         if isinstance(column, Masked):
             if not column.mask.all() and (feature is None or np.dtype(feature.dtype).kind not in "fcmM"):

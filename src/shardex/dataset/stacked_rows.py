@@ -52,7 +52,7 @@ class StackedRows(Layer):
 
     @property
     def in_python(self) -> bool:
-        """That of the rows below."""
+        """True if the rows below are read in Python."""
         return self.below.in_python
 
     @property
@@ -62,7 +62,7 @@ class StackedRows(Layer):
 
     @property
     def media_fields(self) -> Sequence[str]:
-        """Those of the rows below."""
+        """Fields with stored media in the rows below."""
         return [name for name in self.below.media_fields if name in self._others]
 
     @property
@@ -72,7 +72,7 @@ class StackedRows(Layer):
         return self if below is self.below else StackedRows(below, self._fields, self._groups)
 
     def stored_feature(self, name: str) -> Feature | None:
-        """That of the rows below."""
+        """The stored feature of a field in the rows below."""
         return None if name in self._groups else self.below.stored_feature(name)
 
     def _below(self, fields: Sequence[str]) -> list[str]:

@@ -219,7 +219,9 @@ def open_samples(
 
 
 class SampleBytes(LineRows):
-    """Samples as bytes; a file that the record knows otherwise raises an error when it is first read."""
+    """Samples as bytes; a file whose size or time differs from the one in the record raises an error when it is first
+    read.
+    """
 
     def __init__(self, paths: Sequence[str], table: NDArray[np.uint64], record: IndexRecord | None, name: str) -> None:
         root, relative = common_folder(paths, os.getcwd())

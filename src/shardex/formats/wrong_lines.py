@@ -76,7 +76,7 @@ class RightLines:
         right = np.flatnonzero(~wrong)
         if len(wrong) and not len(right):
             raise FormatError(
-                f"{source.full_name(path)}: expected {self.is_wrong.what}, got {len(wrong)} lines that are none, such "
+                f"{source.full_name(path)}: expected {self.is_wrong.what}, got {len(wrong)} wrong lines, such "
                 f"as {_lines(source, path, offset[:1], length[:1])[0][:60]!r}; a file without any right line is not "
                 "skipped"
             )

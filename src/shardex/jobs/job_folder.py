@@ -251,7 +251,7 @@ class JobFolder:
         return AlreadyExistsError(errno.EEXIST, problem, redact_url(child_of(self._parent, self._target_name)))
 
     def was_removed(self, error: BaseException, parts: Mapping[int, FinishedPart]) -> bool:
-        """Return True if another run has removed the folder with these parts, or is removing it."""
+        """Return True if another run has removed this folder and its finished parts, or is removing them now."""
         missing = isinstance(error, FileNotFoundError) and self.url in str(error)
         return missing or (bool(parts) and not self._has(parts))
 

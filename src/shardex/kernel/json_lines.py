@@ -51,7 +51,9 @@ class JsonLineParser:
 
     @classmethod
     def of(cls, kinds: Mapping[str, JsonKind | None], *, strict: bool) -> JsonLineParser | None:
-        """Return a parser; None if there is none: for other kinds (None), many or odd keys, and in the numpy kernel."""
+        """Return a parser; None where it cannot parse: with a kind None, too many keys or odd ones, or the numpy
+        kernel.
+        """
         known = {name: kind for name, kind in kinds.items() if kind is not None}
         is_possible = KERNEL == "c" and len(kinds) <= _MOST_KEYS and len(known) == len(kinds)
         return cls(known, strict=strict) if is_possible and not any(map(_ESCAPED, kinds)) else None

@@ -1,4 +1,4 @@
-"""Chooses what makes the batches of a loader: the loop itself, threads or processes; and stages them for a device."""
+"""Chooses the executor that makes the batches of a loader: the loop itself, threads or processes; and the staging."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def are_small(batches: Sequence[PreparedBatch]) -> bool:
 
 
 def make_staging(recipe: Recipe) -> Staging | None:
-    """Return what places batches on a device or in pinned memory; None if they stay in ordinary memory."""
+    """Return the `Staging` that places batches on a device or in pinned memory; None if they stay in ordinary memory."""
     options = recipe.options
     if options.device is None and not options.pin_memory:
         return None
@@ -79,7 +79,7 @@ def in_processes(recipe: Recipe) -> bool:
 
 
 def plan_size(recipe: Recipe, batch: int) -> ReadSize:
-    """Return what chooses the number of batches in a plan, given the samples in a batch.
+    """Return a function that chooses the number of batches in a plan, given the samples in a batch.
 
     Plans of threads that copy to a device are large. Those of processes are not: the memory that they share would be
     cold, and large plans would keep few of them busy.

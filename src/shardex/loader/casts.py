@@ -1,4 +1,4 @@
-"""`Cast`: the dtype that a field has in batches, and `Casts`, those of all fields.
+"""`Cast`: the dtype that a field has in batches; `Casts` has the casts of all fields.
 
 With a device, values are cast there, because the stored ones are usually smaller and are copied faster; integers that
 may not fit are cast in the worker, where they are checked. Without a device all casts are made in the worker.
@@ -61,7 +61,7 @@ class Cast:
 
     @property
     def array_dtype(self) -> np.dtype[Any]:
-        """The dtype of arrays; that of tensors may be one that numpy lacks."""
+        """The dtype of the cast for arrays; tensors may have a dtype that numpy lacks."""
         return np.dtype(np.float32 if self.dtype == _ONLY_TORCH else self.dtype)
 
     @property
@@ -304,7 +304,7 @@ def _check_range(values: NDArray[Any], to: np.dtype[Any], name: str) -> None:
 
 
 def _shape_of(feature: Feature) -> tuple[int | None, ...] | None:
-    """Return the shape of the values of a feature, None if only the values tell."""
+    """Return the shape of the values of a feature, None if it does not determine one."""
     feature = unwrap_optional(feature)
     if isinstance(feature, Array):
         return feature.shape
@@ -312,7 +312,7 @@ def _shape_of(feature: Feature) -> tuple[int | None, ...] | None:
 
 
 def _dtype_of(feature: Feature) -> np.dtype[Any] | str | None:
-    """Return the dtype of a feature, its text if it has no numbers, None if only the values tell."""
+    """Return the dtype of a feature, its text if it has no numbers, None if it does not determine one."""
     feature = unwrap_optional(feature)
     if isinstance(feature, SequenceFeature):
         feature = feature.feature

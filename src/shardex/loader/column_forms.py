@@ -1,4 +1,4 @@
-"""`ColumnForms`: the form of each column of a batch, and what stands where there is no value.
+"""`ColumnForms`: the form of each column of a batch, and the fill value where a value is missing.
 
 The form follows the feature of a field, never the values of one batch: a field whose arrays may differ in length is
 padded, packed or a list even if the rows of a batch happen to have one length, and a field that may be missing has a
@@ -146,7 +146,9 @@ class ColumnForms:
         return not named and self.form(name) != "pad" and values.shape[1:] == feature.shape
 
     def _restored(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
-        """Return numbers that a transform widened in the type of their field; integers only if they fit."""
+        """Return numbers cast back to the dtype of their field, if a transform has widened them; integers only if they
+        fit.
+        """
         feature = self._features.get(name)
         dtype = _dtype_of(feature) if isinstance(feature, Value | ClassLabel) else values.dtype
         if dtype is None or dtype == values.dtype:
@@ -264,7 +266,7 @@ def _fitted(values: list[Any], feature: Feature | None) -> Column | None:
 
 
 def _final(feature: Feature) -> type | None:
-    """Return the type of columns of a feature that have the same form with all options; `None` if there is none.
+    """Return the type of the columns of a feature if no option changes their form, otherwise `None`.
 
     >>> _final(Value("int8")), _final(Array("int8", (None,)))
     (<class 'numpy.ndarray'>, None)
@@ -356,7 +358,7 @@ _MEDIA_ADVICE = {
     3: ("images of one size", "[sx.media.Resize((height, width))]} (or CenterCrop, RandomResizedCrop, Pad)"),
     4: ("videos of one number of frames and one size", "sx.Video(frames=..., size=(height, width))}"),
 }
-"""By the number of dimensions: what batches need, and how to get it."""
+"""For media of each number of dimensions: what a batch needs, and how to get it."""
 _CHANNELS_ADVICE = ("images of one number of channels", 'sx.Image(mode="RGB")} (or "L", "RGBA")')
 
 

@@ -40,11 +40,11 @@ class Steps(ABC):
 
     @abstractmethod
     def count(self, epoch: int = 0, position: int = 0) -> int:
-        """Return the number of steps in the rest of an epoch; 0 at position 0 only if it is 0 in every epoch."""
+        """Return the number of steps from a position to the end of an epoch; an epoch has 0 steps only if all have 0."""
 
     @abstractmethod
     def count_all(self, begin: int, end: int) -> int:
-        """Return the number of steps from an epoch to another."""
+        """Return the number of steps in the epochs from `begin` to before `end`."""
 
     @abstractmethod
     def mean_batch(self, epoch: int) -> int:
@@ -59,7 +59,7 @@ class Steps(ABC):
         """Return the division of the same epochs into steps of other sizes."""
 
     def cut(self, epoch: int, position: int, batches: int, rank: int) -> Cut | None:
-        """Return the samples of some batches of a rank; None if they follow from position and batch size."""
+        """Return which samples some batches of a rank have; None if they are consecutive from the position on."""
         return None
 
 
@@ -87,7 +87,7 @@ class EpochSteps(Steps):
         return left // self.step_size if self.drop_last else -(-left // self.step_size)
 
     def count_all(self, begin: int, end: int) -> int:
-        """Return the number of steps from an epoch to another."""
+        """Return the number of steps in the epochs from `begin` to before `end`."""
         return (end - begin) * self.count()
 
     def mean_batch(self, epoch: int) -> int:
@@ -130,7 +130,7 @@ class StepSegment:
 
 
 class Cursor:
-    """Epoch, position and step of a run, and the segments before.
+    """Epoch, position and step of a run, and the earlier segments of steps of one size.
 
     >>> cursor = Cursor(EpochSteps(10, batch=4))
     >>> cursor.advance(4); cursor.epoch, cursor.position, cursor.step

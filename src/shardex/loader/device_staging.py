@@ -107,7 +107,7 @@ class HostBuffer:
 
 
 def _buffer_size(wanted: int) -> int:
-    """Return the size of a buffer for plans like one that wanted so many bytes; the first plans are small."""
+    """Return the size of a buffer, given the bytes that the last plan needed; the first plans are small."""
     likely = min(max(wanted, min(4 * wanted, PLAN_BYTES)), _LARGEST)
     return 1 << (max(_SMALLEST, likely) - 1).bit_length()
 
@@ -167,7 +167,7 @@ class Ready:
         self._seen: Any = None
 
     def wait(self) -> None:
-        """Let the current stream wait for the copies, and the memory for what the stream does with it."""
+        """Let the current stream wait for the copies, and keep their memory until the stream has used it."""
         number = self._number(self._device.index)
         if number == self._seen:
             return
@@ -248,7 +248,7 @@ class Staging:
         return batches
 
     def _move(self, columns: list[Columns], buffer: HostBuffer) -> tuple[list[Columns], Ready | None]:
-        """Return columns with their tensors on the device, and what tells when they are there."""
+        """Return columns with their tensors on the device, and an object that tells when the copies are complete."""
         try:
             with self._on_stream():
                 moved, kept = self._transfer([to_tensors(one) for one in columns], buffer)
@@ -304,16 +304,18 @@ class _Piece:
 
     tensors: list[Any]
     size: int
-    """Bytes of all together."""
+    """Bytes of all tensors together."""
     memory: HostBuffer | None = None
     begin: int = 0
-    """Where they are in the buffer."""
+    """Offset of the tensors in the buffer."""
     moved: Sequence[Any] = ()
 
 
 @dataclass(slots=True)
 class _Transfer:
-    """The tensors of the batches of a plan: `add` all, `run`, and `take` what has become of each, in the same order."""
+    """The tensors of the batches of a plan: call `add` with each, then `run`, then `take` for the copy of each, in the
+    same order.
+    """
 
     torch: Any
     device: Any
@@ -328,7 +330,7 @@ class _Transfer:
         self._tensors.setdefault((name, is_values), []).append(tensor)
 
     def take(self, name: str, tensor: Any, is_values: bool) -> Any:
-        """Return what has become of the next tensor of a field."""
+        """Return the copy on the device of the next tensor of a field."""
         return next(self._results[name, is_values])
 
     def run(self, casts: Casts) -> None:

@@ -70,7 +70,7 @@ class SampleLengths:
         self, data: Dataset[Any], name: str, shuffle: Shuffle | Blocks | None = None, skip_bad: bool = False
     ) -> None:
         """
-        :param skip_bad: let samples that cannot be read have a usual length; they are replaced when they are loaded
+        :param skip_bad: give samples that cannot be read the median length; they are replaced when they are loaded
         """
         self.name = name
         self._data, self._shuffle = data, shuffle
@@ -195,7 +195,7 @@ class LengthSteps(Steps):
         return -(-left // self.world)
 
     def count_all(self, begin: int, end: int) -> int:
-        """Return the number of steps from an epoch to another."""
+        """Return the number of steps in the epochs from `begin` to before `end`."""
         return sum(map(self.count, range(begin, end)))
 
     def mean_batch(self, epoch: int) -> int:

@@ -47,7 +47,9 @@ class BatchOrigin:
 
     @cached_property
     def rows(self) -> Integers:
-        """Number of each sample in the dataset: that of the loader, a source of a mixture, or what draws are from."""
+        """Number of each sample in the dataset of the loader, or in the source of a mixture or of a draw that it is
+        from.
+        """
         return self._recipe.sample_numbers(self.epoch, self.positions)
 
     @property
@@ -148,7 +150,7 @@ class LoadedBatch(Batch[T_co]):
         return self._output(np.ones(len(self), np.bool_) if mask is None else mask)
 
     def _stacked(self, name: str, column: list[Any]) -> Column:
-        """Return a list of arrays as it is: the loader has chosen its form."""
+        """Return a list of arrays unchanged: the loader has chosen the form of each column."""
         return column if column[0].ndim else super()._stacked(name, column)
 
     def present_of(self, name: str) -> Any:

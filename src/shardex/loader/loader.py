@@ -441,7 +441,7 @@ class Loader(Generic[B_co]):
         self._run.seek(whole_number("epoch", epoch), whole_number("position", position))
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next loop be the one of this number, as trainers number them; stay if a state was loaded in it.
+        """Set the number of the next loop, as trainers count loops; do nothing if a state inside that loop was loaded.
 
         A loop of several epochs begins with the first of them. If loops have no end, or keep the position, stay.
         """

@@ -61,7 +61,7 @@ _WINDOW = 16
 """Blocks per window of a shuffle in blocks, by default."""
 _CHOICES = {"worker_type": get_args(WorkerType), "to": get_args(OutputType)}
 _FOUND: Any = None
-"""Default of options for which `LoaderOptions` finds a value where users give None; `window` has one with `block`."""
+"""Default of options whose value `LoaderOptions` finds if it is None: rank, world size, and `window` with `block`."""
 
 
 @dataclass(frozen=True)

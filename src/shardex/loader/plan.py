@@ -23,7 +23,7 @@ class Cut:
     ends: list[int] = field(repr=False)
     """End of each batch among them."""
     repeated: bool = False
-    """True if the last batch repeats one of the epoch, so that every rank has as many batches."""
+    """True if the last batch repeats an earlier one, so that every rank has the same number of batches."""
 
     def of(self, number: int) -> Integers:
         """Return the positions of one batch."""
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 class PreparedBatch:
     """The content of one batch, as an executor returns it.
 
-    Every step makes one, and most have only rows and data: the class has the values of all that is not set.
+    One is made for every step; most set only rows and data, and the class has the default values of the rest.
     """
 
     lengths: Mapping[str, Integers] = MappingProxyType({})
@@ -54,11 +54,12 @@ class PreparedBatch:
     """False for rows that fill up the batch or replace a bad sample; None if there are none."""
     bad: Sequence[BadSample] = ()
     size: int = 0
-    """Bytes that were read for the first batch of a plan, if its columns are tensors; 0 if they tell."""
+    """Bytes that were read for the first batch of a plan if its columns are tensors; 0 for arrays, which have a size.
+    """
     has_tensors: bool = False
     """True if the columns have become tensors."""
     tensors: Sequence[str] = ()
-    """Fields that a transform made as tensors, which they stay in a batch of arrays."""
+    """Fields that a transform returned as tensors; they stay tensors in a batch of arrays."""
     ready: Any = None
     """Tells when the tensors are on their device; None if they are."""
 

@@ -24,7 +24,7 @@ from shardex.native.fragments import DataFile, Foreign, Fragment, content_of
 LARGEST = 1 << 62
 """Largest size of a file, and largest id."""
 MOST_ROWS = 1 << 40
-"""Most rows of a file and of a fragment. Reading takes memory for rows, so it does not believe any number."""
+"""Most rows of a file and of a fragment. Reading allocates memory for rows, so larger numbers are refused."""
 _PATH = re.compile(r"data/([0-9a-f]{16})([0-9a-f]{16})-([0-9a-f]{16})\.arrow")
 _PARTS = ("content_high", "content_low", "number", "size", "end", "count", "foot")
 """Columns of a run for each group of fields: the two halves of the checksum in the name of the file, the number in its
@@ -55,13 +55,15 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int
     """Rows of all fragments."""
     groups: list[Fields]
-    """Column of each field, for each file of a fragment; empty if all its fields were dropped: it is not listed."""
+    """The column of each field, for each file of a fragment; a file whose fields were all dropped has an empty dict
+    here.
+    """
     keys: bool = False
     """True if each fragment has a key table."""
     tables: list[KeyRange] = []
     """Key tables of several fragments, in order: with them, a key is looked for in few files."""
     after: int = 0
-    """How many of the fragments that the manifest lists itself come before the run."""
+    """Number of fragments before the run that the manifest lists itself."""
 
     @property
     def own_files(self) -> list[DataFile]:
@@ -70,7 +72,7 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def prefixes(self) -> list[str]:
-        """What the names of the columns of each file begin with."""
+        """For each file the beginning of the names of its columns."""
         return [f"{number}." for number in range(len(self.groups))] + ["keys."] * self.keys
 
     @property
@@ -231,7 +233,7 @@ class FragmentSegment(ABC):
 
     @property
     def identity(self) -> tuple[Any, ...] | None:
-        """What two segments with the same files have in common; None if it is not known."""
+        """Equal for two segments with the same files; None if it is not known."""
         return None
 
     @abstractmethod
@@ -240,7 +242,7 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def files(self, group: int) -> FileColumns | FileEntries:
-        """Return the files of one group; of the last one, the key tables, if there are some."""
+        """Return the files of a group of fields; the last group may be the key tables."""
 
     @abstractmethod
     def renamed(self, rename: Callable[[Fields], Fields]) -> FragmentSegment:
@@ -307,7 +309,7 @@ class InlineSegment(FragmentSegment):
         return self.fragments[number]
 
     def files(self, group: int) -> FileEntries:
-        """Return the files of one group; of the last one, the key tables, if there are some."""
+        """Return the files of a group of fields; the last group may be the key tables."""
         return FileEntries([([*one.groups, one.keys] if one.keys else one.groups)[group] for one in self.fragments])
 
     def renamed(self, rename: Callable[[Fields], Fields]) -> FragmentSegment:
@@ -384,7 +386,7 @@ class RunSegment(FragmentSegment):
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What two segments with the same files have in common."""
+        """Equal for two segments with the same files."""
         names = tuple(file.path for file in self.run.own_files)
         return names, *(tuple(fields.items()) for fields in self.run.groups)
 
@@ -405,7 +407,7 @@ class RunSegment(FragmentSegment):
         return Fragment(int(self.rows[number]), files, int(self.firsts[number]), keys)
 
     def files(self, group: int) -> FileColumns | FileEntries:
-        """Return the files of one group; of the last one, the key tables, if there are some."""
+        """Return the files of a group of fields; the last group may be the key tables."""
         return self._files[group]
 
     def renamed(self, rename: Callable[[Fields], Fields]) -> FragmentSegment:

@@ -19,7 +19,7 @@ from shardex.order.order import Blocks, Order, Shuffle, keyed_permutation, map_g
 Floats = NDArray[np.float64]
 
 _BITS = 52
-"""Bits of a random fraction: a float64 has one more, so that all of them can be moved away from 0."""
+"""Bits of a random fraction: one less than a float64 has, so that half a step can be added to exclude 0."""
 
 
 def fractions(numbers: Integers, key: str) -> Floats:
@@ -34,7 +34,7 @@ def fractions(numbers: Integers, key: str) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Draws(Order):
-    """An order whose epochs are different draws."""
+    """Base class of orders that are drawn anew in every epoch."""
 
     length: int
     seed: int = 0

@@ -274,7 +274,7 @@ class Record(Generic[T]):
 
 
 def _defaults(kind: Any) -> dict[str, Callable[[], Any]]:
-    """Return functions that make the default of each field that has one."""
+    """Return a function for each field with a default, which makes the default."""
     if dataclasses.is_dataclass(kind):
         return {one.name: make for one in dataclasses.fields(kind) if one.init and (make := _default_of(one))}
     if _is_pydantic(kind):

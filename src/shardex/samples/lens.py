@@ -304,7 +304,7 @@ def _lookup(module: str, name: str) -> Any:
 
 
 def _by_cloudpickle() -> bool:
-    """Return whether cloudpickle calls: it copies what ``__main__`` defines, which other machines do not have.
+    """Return whether cloudpickle is the caller: it copies what ``__main__`` defines, which other machines do not have.
 
     Processes that multiprocessing starts have it, and pickle needs the name there: that of a getter is its lens.
     """
@@ -317,7 +317,7 @@ def _by_cloudpickle() -> bool:
 
 
 def _empty_lens(kind: type[Lens[Any, Any]] = Lens) -> Lens[Any, Any]:
-    """Return an empty lens for pickle to fill: the annotations of its functions may not resolve there."""
+    """Return a lens without attributes, which pickle sets: `__init__` would resolve annotations, which may fail there."""
     return kind.__new__(kind)
 
 

@@ -103,7 +103,7 @@ Take = Callable[[int], pa.Array]
 
 
 def batches(features: Features, rows: int, take: Take) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of a file with `rows` rows; a batch is as large as the one before lets expect."""
+    """Yield the record batches of a file with `rows` rows; the size of a batch is estimated from the batch before it."""
     schema = arrow_schema(features)
     at, step = 0, _ROWS_AT_ONCE
     while at < rows:
@@ -166,12 +166,12 @@ def take_given(features: Features, source: Values, live: NDArray[np.bool_]) -> T
 
 
 def numbered(first: int, number: int) -> str:
-    """Return what error messages call the value with a number, if the first one is that of sample `first`."""
+    """Return the text for a value in error messages: its sample, if value 0 belongs to sample `first`."""
     return f"sample {first + number}"
 
 
 def encode_values(name: str, feature: Feature, values: Any, place: Callable[[int], str]) -> pa.Array:
-    """Return the values of a field, an array or a list, as Arrow; an error says at which `place(k)` value k is."""
+    """Return the values of a field, an array or a list, as an Arrow array; errors name value k by `place(k)`."""
     features = Features({name: feature})
     try:
         table = to_table(Columns({name: values}, len(values)), features)
@@ -184,7 +184,7 @@ def encode_values(name: str, feature: Feature, values: Any, place: Callable[[int
 
 
 def _error_of_one(features: Features, values: Any, place: Callable[[int], str]) -> SchemaError:
-    """Return the error of the first value that does not fit; found by bisection, as the error names no position."""
+    """Return the error of the first value that does not fit: found by bisection, because Arrow's error has no position."""
     ((name, feature),) = features.items()
     begin, end = 0, len(values)
     while end - begin > 1:
