@@ -83,7 +83,7 @@ def test_data_without_wrong_lines_gives_no_warning(tmp_path: Path) -> None:
 def test_a_file_that_has_only_wrong_lines_raises(tmp_path: Path) -> None:
     put(tmp_path / "a.jsonl", b"1\n")
     put(tmp_path / "b.jsonl", b"x\ny\n")
-    with pytest.raises(FormatError, match=r"b\.jsonl: expected JSON, got 2 lines that are none, such as b'x'"):
+    with pytest.raises(FormatError, match=r"b\.jsonl: expected JSON, got 2 wrong lines, such as b'x'"):
         open_rows(tmp_path, bad_lines="skip")
 
 

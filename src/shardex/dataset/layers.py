@@ -178,7 +178,7 @@ class TypedRows(Layer):
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the rows below; a digest of it and of the class if this changes types or values of fields."""
+        """The fingerprint of the rows below; also of the class, if this changes types or values of fields."""
         changed = {name: one.to_json() for name, one in self._features.items() if not self._is_same(name)}
         added = {name: record_of(self._type).default(name) for name in changed if name not in self._stored}
         return digest("typed", self.below.fingerprint, changed, added) if changed else self.below.fingerprint

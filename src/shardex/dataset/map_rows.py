@@ -142,7 +142,7 @@ class MapRows(Layer):
         return below if self._chosen is None else below.select(self._chosen)
 
     def _first_results(self) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
-        """Yield each of the first samples and its result, without samples that raise an error; raise if all of them do."""
+        """Yield the first samples with their results, without samples that raise an error; raise if all of them do."""
         failures: list[Exception] = []
         count = min(len(self), _INFER_FROM)
         for row in range(count):

@@ -74,7 +74,7 @@ class MediaRows(Layer):
         return self.below.stored
 
     def stored_feature(self, name: str) -> Feature | None:
-        """The feature with the options that a field is decoded with; None if steps follow, as a feature has no steps."""
+        """The feature with the options that a field is decoded with; None if steps follow, which no feature has."""
         one = self.decodings.get(name, Decoding("bytes"))
         return None if one.steps else one.feature or self.below.stored_feature(name)
 

@@ -52,7 +52,7 @@ class Figure:
     def of(
         cls, samples: Iterable[Mapping[str, Any]], features: Mapping[str, Feature], total: int | None = None
     ) -> Figure:
-        """Return the figure of samples; `total` is the number of samples in the dataset, of which these are the first."""
+        """Return the figure of samples; `total` is the number of samples in the dataset."""
         cards = [_card(sample, features) for sample in islice(samples, MAX_SAMPLES)]
         names = ", ".join(dict.fromkeys(name for card in cards for name in card))
         count = f"{len(cards):,} of {total:,}" if total is not None and total > len(cards) else f"{len(cards):,}"

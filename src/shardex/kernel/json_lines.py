@@ -25,7 +25,7 @@ _LETTERS = {"integer": b"i", "float": b"f", "number": b"n", "bool": b"b", "text"
 _ESCAPED = re.compile(r'["\\\x00-\x1f\ud800-\udfff]').search
 """Finds characters of a key that a line holds as an escape: the kernel compares keys as they are written."""
 _MOST_KEYS = 256
-"""Keys that a line has in another order are looked for one by one."""
+"""Most keys of a parser: a line with its keys in another order is searched key by key."""
 
 
 class JsonColumn(NamedTuple):

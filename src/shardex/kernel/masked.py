@@ -67,7 +67,7 @@ class Masked:
 
     @classmethod
     def spread(cls, present: NDArray[Any] | Ragged, mask: NDArray[np.bool_]) -> Masked:
-        """Make a column of the values that are present, in the order of the rows that have one."""
+        """Return a column of all rows, given the present values in the order of their rows."""
         if len(present) == len(mask):
             return cls(present, mask)
         if isinstance(present, np.ndarray):

@@ -48,7 +48,7 @@ def are_small(batches: Sequence[PreparedBatch]) -> bool:
 
 
 def make_staging(recipe: Recipe) -> Staging | None:
-    """Return the `Staging` that places batches on a device or in pinned memory; None if they stay in ordinary memory."""
+    """Return the `Staging` that places batches on a device or in pinned memory; None for ordinary memory."""
     options = recipe.options
     if options.device is None and not options.pin_memory:
         return None

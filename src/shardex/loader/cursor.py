@@ -40,7 +40,7 @@ class Steps(ABC):
 
     @abstractmethod
     def count(self, epoch: int = 0, position: int = 0) -> int:
-        """Return the number of steps from a position to the end of an epoch; an epoch has 0 steps only if all have 0."""
+        """Return the number of steps from a position to the end of an epoch; no epoch has 0 steps unless all have."""
 
     @abstractmethod
     def count_all(self, begin: int, end: int) -> int:

@@ -325,7 +325,9 @@ class Recipe:
             yield batch
 
     def _finish(self, batch: PreparedBatch, place: Place) -> None:
-        """Cast the fields of a batch, make tensors of them where a function of the user made or wants such, collate."""
+        """Cast the fields of a batch, convert those to tensors that the transform returned or `to` asks for, and
+        collate.
+        """
         if self.casts:
             batch.data = self.casts.in_worker(batch.data)
         if batch.tensors:
@@ -402,7 +404,9 @@ class Recipe:
             return None  # each batch is then read separately, to raise the error or to replace the bad samples
 
     def _converted(self, part: Columns, forms: ColumnForms, spent: TimeSpent) -> PreparedBatch | None:
-        """Return columns in their forms as a batch; None if a ragged field, whose bytes are read only now, is bad."""
+        """Return columns in their forms as a batch; None if reading the bytes of a ragged field fails, which happens
+        here.
+        """
         try:
             with spent.reading(calls_functions=False, pace=self._conversions):
                 return PreparedBatch(len(part), *forms.convert(part))

@@ -23,7 +23,7 @@ _QUICK_SECONDS = 0.003
 _QUICK_READS = 16
 """Reads after a quick one that are measured by the clock alone, as long as they are quick, too."""
 _WAITING = 64
-"""Batches whose lengths wait to be counted; and length of an array that does not wait."""
+"""Batches whose lengths are collected before they are counted, and length of an array that is counted at once."""
 
 
 @dataclass

@@ -24,7 +24,7 @@ _PHASES = 128
 _TABLE = 1 << 20
 """Largest number of weights of one matrix product; for a much lower rate each phase has many."""
 MAX_REDUCTION = 1000
-"""How many times lower the new rate may be: the inputs of one frame, and with them memory, grow with it."""
+"""Largest factor by which the rate may be lowered: memory grows with the number of inputs of a frame."""
 _PRODUCT = 1 << 18
 """Largest number of multiplications in one matrix product: for more, OpenBLAS starts threads, which compete with those
 that decode (measured on a busy machine: 35 ms instead of 3 for five seconds from 44.1 to 16 kHz)."""

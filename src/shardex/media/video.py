@@ -32,7 +32,7 @@ _ENCODERS = {"mp4": ("mp4", "libx264"), "mkv": ("matroska", "ffv1")}
 
 @dataclass(frozen=True, slots=True)
 class VideoInfo:
-    """What a video file has."""
+    """What the headers of a video file say."""
 
     format: str
     """mp4, mkv (also WebM), avi, ..."""

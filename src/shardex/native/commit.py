@@ -279,7 +279,7 @@ class _Since:
 
 
 def _added(before: list[DataFile], after: list[DataFile]) -> Iterator[DataFile]:
-    """Yield the files that were added; several may have equal content."""
+    """Yield the files that a later version has in addition; several may have equal content."""
     left = Counter((_content(file.path), *sorted(file.fields.items())) for file in before)
     for file in after:
         identity = (_content(file.path), *sorted(file.fields.items()))

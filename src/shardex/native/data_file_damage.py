@@ -76,7 +76,7 @@ class Remains:
     """What is left of a data file."""
 
     rows: list[int]
-    """Number of rows of each batch; the first of those that were not found has the rows of all of them."""
+    """Number of rows of each batch; the rows of all batches that were not found are counted at the first of these."""
     damages: list[Damage] = field(default_factory=list)
     extents: list[tuple[int, int]] = field(default_factory=list)
     """Begin and end of each batch that was found."""
@@ -363,7 +363,7 @@ class _Examination:
             self._remains.damages.append(damage_of(error, self._where, number))
 
     def _describe(self, data: Any, number: int) -> None:
-        """Keep what the bytes of a batch say about it; a damaged header says nothing."""
+        """Store the layout, rows and schema that the bytes of a batch contain; a damaged header is passed over."""
         begin, schema = self._remains.extents[number][0], 0
         with suppress(FormatError):
             block = message_at(data, 0 if number else MAGIC_SIZE, "")

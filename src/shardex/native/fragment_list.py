@@ -40,7 +40,7 @@ from shardex.native.fragments import DataFile, Foreign, Fragment
 MOST_INLINE = 32
 """Most fragments that a manifest lists itself before they become a run."""
 MOST_INLINE_KEYED = 16
-"""The same for fragments with keys: an append looks for its keys in the key table of each."""
+"""Most fragments with keys that a manifest lists itself: an append searches the key table of each for its keys."""
 _FEWEST = 8
 """Fewest fragments of a run: another file to read costs as much as some fragments in the manifest."""
 _SHORT, _SHORT_PART = 1024, 32
@@ -274,7 +274,7 @@ class FragmentList(Sequence[Fragment]):
 
 
 def _least_long(before: int) -> int:
-    """Return the length from which on a run is not written again with newer fragments, given that of the run before."""
+    """Return the least length with which a run is kept as it is when fragments are added, given the run before it."""
     return max(_SHORT, before // _SHORT_PART)
 
 

@@ -92,7 +92,7 @@ def _manifests(folder: JobFolder, parts: Sequence[FinishedPart]) -> Iterator[tup
 
 
 def was_published(place: Place, fingerprint: str, versions: Iterable[int]) -> bool:
-    """Return True if one of these versions that is still there is that of the job with this fingerprint."""
+    """Return True if the job with this fingerprint has published one of these versions; removed ones are skipped."""
     for version in versions:
         with suppress(NotFoundError):
             if read_manifest(place, version).commit.startswith(fingerprint):
@@ -101,7 +101,7 @@ def was_published(place: Place, fingerprint: str, versions: Iterable[int]) -> bo
 
 
 def is_published(place: Place, commit: Commit) -> bool:
-    """Return True if a version that was published since a job began to publish is that of the job.
+    """Return True if a job has published its version, which is looked for since the job began to publish.
 
     Raises an error if this is not known, because `clean` has removed such versions: to publish again might add the
     samples twice, or remove files that later versions have kept.

@@ -24,7 +24,8 @@ from shardex.rows import AbstractRows, Table, lengths_in, remember
 
 
 class OverlayTable:
-    """Newer values of some fields; `physical` returns the physical row of each row of the table, -1 if it is gone.
+    """Newer values of some fields; `physical` returns the physical row for each row of the table, -1 for a row that no
+    longer exists.
 
     If a physical row occurs several times, the last one counts.
 

@@ -317,7 +317,7 @@ def _by_cloudpickle() -> bool:
 
 
 def _empty_lens(kind: type[Lens[Any, Any]] = Lens) -> Lens[Any, Any]:
-    """Return a lens without attributes, which pickle sets: `__init__` would resolve annotations, which may fail there."""
+    """Return a lens without attributes; pickle sets them: `__init__` would resolve annotations, which may fail."""
     return kind.__new__(kind)
 
 

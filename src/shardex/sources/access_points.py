@@ -279,7 +279,7 @@ class PointSource(Source):
         _all.add(self)
 
     def _reset(self) -> None:
-        """Set the state that a forked child must not inherit: its parent's threads do not finish units for it."""
+        """Set the state that a forked child must not inherit: units in work in threads of the parent stay there."""
         self._kept: OrderedDict[tuple[str, int], Future[bytes]] = OrderedDict()
         self._ahead = set[tuple[str, int]]()
         """Units that are decompressed ahead of readers, until they are read."""

@@ -466,7 +466,7 @@ class _MappedCopies(Source):
 
 
 def _in_memory(pieces: Iterable[bytes], name: str) -> memoryview:
-    """Return content that is kept in memory; it may take half of it."""
+    """Return content that is kept in memory; raise if it takes more than half of the memory."""
     most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     found, size = list[bytes](), 0
     for piece in pieces:

@@ -32,7 +32,7 @@ class LockedFile:
     is_locked: bool
     """False on a file system without locks: other processes may hold the lock too."""
     left: bytes
-    """Content that a process which died with the lock has left; empty if none has."""
+    """What a process that died while it held the lock had written into the file; empty if there was none."""
     stays: bool = False
     """Set it to leave the file with its content for the next holder, as if this process had died."""
 

@@ -151,7 +151,9 @@ class _Inflate:
         return code, used
 
     def _window(self, at: int) -> bytes:
-        """Return the content that the next block may refer to, compressed; a member refers to nothing before it."""
+        """Return the content that the next block may refer to, compressed; it begins at the begin of the member at
+        most.
+        """
         if at == self._member_begin:
             return b""
         return bytes(pa.compress(self._out[self._at - WINDOW : self._at].tobytes(), "zstd", asbytes=True))

@@ -245,7 +245,7 @@ class LocalSource(Place):
             make_folder(self.root)
 
     def remove_folder(self, path: str, *, first: Sequence[str] = (), last: str = "") -> None:
-        """Delete a folder, after those in `first`, which are in it; what cannot be deleted stays."""
+        """Delete a folder, the files `first` in it before the others; files that cannot be deleted stay."""
         for inner in (*first, ""):
             shutil.rmtree(os.path.join(self.path(path), inner), ignore_errors=True)
 

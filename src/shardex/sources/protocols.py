@@ -40,7 +40,9 @@ class Stat:
     modified: float = 0.0
     """Time of the last write by the clock of the storage, in seconds since 1970."""
     identity: str = ""
-    """Inode and time of its last change, of a local file: equal only if nothing replaced it. A copy has another one."""
+    """Inode and time of its last change, of a local file: equal as long as the file was not replaced. A copy of the
+    file has another identity.
+    """
 
 
 class Source(ABC):
@@ -147,7 +149,7 @@ class Source(ABC):
         yield None
 
     def contained(self) -> Source:
-        """Return this source without access to files outside of its root; only local folders can have links to some."""
+        """The same source without access to files outside of its root, which links in local folders could lead to."""
         return self
 
     @property

@@ -235,7 +235,7 @@ def _without_key(one: Any) -> Any:
 
 
 def _find(place: LocalSource, origin: _Origin) -> tuple[Dataset | None, str]:
-    """Return the cache if it is there, else how what is there differs; empty if nothing is there."""
+    """Return the cache if it is valid; otherwise a text about how it differs, empty if there are no files."""
     if not latest_version(place):
         return None, ""
     try:
@@ -395,12 +395,12 @@ def _finish_interrupted(place: LocalSource, lock_path: str, keep: int) -> None:
 
 
 def _identity() -> bytes:
-    """Return what a builder notes in the file of its lock, before those of other machines that may still build."""
+    """Return the identity that a builder writes into its lock file, before those of builders on other machines."""
     return f"{os.getpid()}@{os.uname().nodename}".encode()
 
 
 _IDENTITIES = re.compile(rb"([0-9]+@\S*( |\Z))*")
-"""What the file of a lock contains."""
+"""Type of the content of a lock file."""
 
 
 def _lock_path(place: LocalSource) -> str:

@@ -53,7 +53,7 @@ from shardex.workers import ExecutorLike, function_fingerprint, raise_if_cancell
 _VERSION = 1
 """Part of the fingerprint of a job: a higher number if the same job would write other bytes."""
 _MEASURED = 64
-"""Samples from which the size of all is estimated, if the sizes of files do not tell it."""
+"""Number of samples from which the size of all is estimated, where the sizes of files do not show it."""
 _FULL = 7 / 8
 """Size of a part, as a share of the shard size, so that few parts need a second shard."""
 

@@ -23,7 +23,7 @@ from shardex.samples import fields_of
 _GROUP_BYTES = 2 << 20
 _GROUP_SAMPLES = 32
 _AHEAD_BYTES = 32 << 20
-"""Size of the samples under way for each thread, from which no more are made before some are finished."""
+"""Bytes of unfinished samples per thread from which on the generator waits until some are finished."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _Ahead:
         }
 
     def _own(self, sample: Any, number: int) -> dict[str, Any]:
-        """Return a sample of which the generator, which may reuse arrays and close files, changes nothing."""
+        """Return a sample that stays as it is when the generator reuses its arrays and closes its files."""
         return {
             name: self._own_media(value, name, number) if name in self.media else copied(value)
             for name, value in sample.items()

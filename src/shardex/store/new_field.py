@@ -103,7 +103,7 @@ Take = Callable[[int], pa.Array]
 
 
 def batches(features: Features, rows: int, take: Take) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of a file with `rows` rows; the size of a batch is estimated from the batch before it."""
+    """Yield the record batches of a file with `rows` rows; each batch is sized by the batch before it."""
     schema = arrow_schema(features)
     at, step = 0, _ROWS_AT_ONCE
     while at < rows:
@@ -184,7 +184,7 @@ def encode_values(name: str, feature: Feature, values: Any, place: Callable[[int
 
 
 def _error_of_one(features: Features, values: Any, place: Callable[[int], str]) -> SchemaError:
-    """Return the error of the first value that does not fit: found by bisection, because Arrow's error has no position."""
+    """Return the error of the first value that does not fit, found by bisection: the error of Arrow has no position."""
     ((name, feature),) = features.items()
     begin, end = 0, len(values)
     while end - begin > 1:

@@ -61,7 +61,7 @@ from shardex.store.readable_rows import (
 from shardex.workers import ExecutorLike
 
 _PARTS, _PART_ROWS = 256, 1024
-"""Most parts that the rows of another format are read in, and the fewest rows of a part."""
+"""Largest number of parts into which the rows of another format are cut, and the least number of rows in a part."""
 _MOST_RANGES = 64
 """Most ranges of samples that are reported of one batch; the last one holds all others."""
 
@@ -292,7 +292,7 @@ class _Inspection:
     def _lost(self, use: FileUse, batch: int | None) -> list[tuple[range | None, tuple[str, ...]]]:
         """Return the samples of the newest version that need damaged bytes, with their fields; most in one range.
 
-        That a newer value replaces one of a damaged file is not considered.
+        Samples whose damaged values are replaced by newer ones are included.
         """
         reader = self._examined[use.file.path]
         if batch is None or use.kind != "values" or not reader.is_readable_in_part(batch):

@@ -90,7 +90,7 @@ class TrainOn:
     """
 
     roles: tuple[str, ...] | None = None
-    """None: all."""
+    """Roles whose messages are trained on; None for all roles."""
     function: Callable[[Message], Any] | None = None
 
     @classmethod
@@ -223,7 +223,7 @@ class ChatEncoder:
 
     @property
     def arrays(self) -> Mapping[str, str]:
-        """The mask."""
+        """The array of the loss mask."""
         return {LOSS_MASK: "uint8"}
 
     def describe(self) -> dict[str, Any]:
@@ -232,7 +232,7 @@ class ChatEncoder:
         return {"template": self.template.describe(), "train_on": self.train_on.describe(), **tools}
 
     def doubts(self, columns: Columns) -> Iterator[str]:
-        """Yield what is likely a mistake, as some of the conversations show it."""
+        """Yield a warning for each likely mistake that these conversations show."""
         values = values_of(columns.data[self.field])
         special = self.template.special_tokens if isinstance(self.template, BuiltInTemplate) else ()
         unknown = [one for one in special if self.adapter.token_id(one) is None]
@@ -373,7 +373,7 @@ def _pattern(texts: tuple[str, ...]) -> re.Pattern[str] | None:
 
 
 def _any_of(texts: Sequence[str]) -> str:
-    """Return an expression that matches the longest of some texts; models have hundreds that begin alike.
+    """Return a regular expression that matches the longest of several texts, hundreds of which may begin alike.
 
     >>> _any_of(["<a>", "<a>b", "<c>"])
     '<(?:a>b?|c>)'

@@ -78,7 +78,7 @@ class TextEncoder:
 
     @property
     def arrays(self) -> Mapping[str, str]:
-        """None."""
+        """Empty: there are no arrays besides the tokens."""
         return {}
 
     def __call__(self, batch: Batch[Any]) -> EncodedDocuments:

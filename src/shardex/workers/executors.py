@@ -205,7 +205,7 @@ class ThreadExecutor:
         return ticket.result()
 
     def forget(self) -> None:
-        """Cancel tasks that have not started; drop the results of the others."""
+        """Cancel the tasks that have not started, and drop the results of those that have."""
         for ticket in self._pending:
             ticket.cancel()
         self._pending.clear()
@@ -296,7 +296,7 @@ class FuturesExecutor:
                 self._pending.discard(ticket)
 
     def forget(self) -> None:
-        """Cancel tasks that have not started; drop the results of the others."""
+        """Cancel the tasks that have not started, and drop the results of those that have."""
         self._without_job.clear()
         self._forgotten = {ticket for ticket in self._forgotten | self._pending if not ticket.cancel()}
         self._pending.clear()

@@ -33,7 +33,7 @@ class GlobalUse(NamedTuple):
     path: tuple[str, ...]
     """Attributes that are read from the global one after the other, or names that are imported from the module."""
     level: int = -1
-    """Of an import: 0, or the number of dots of a relative one. -1 for a global."""
+    """For an import the number of dots of a relative one, 0 for an absolute one; -1 for a global."""
 
 
 def uses(code: CodeType) -> Iterator[GlobalUse]:

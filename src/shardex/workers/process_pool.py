@@ -187,7 +187,9 @@ class ProcessPool:
                 self._exchange(0)  # a worker has died: read its socket to the end, where this is detected
 
     def _close_on_error(self, step: Callable[[list[WorkerHandle]], None], workers: list[WorkerHandle]) -> None:
-        """Close the pool if a step raises: half a frame left by an interrupt would garble the frames after it."""
+        """Close the pool if a step raises: after an interrupt half a message may be in the socket, so no other can be
+        read.
+        """
         try:
             step(workers)
         except BaseException:
