@@ -85,6 +85,10 @@ def test_other_places() -> None:
         sx.open("somewhere", streaming=True)
     with pytest.raises(ArgumentError, match="got 'endpoint_url': use endpoint="):
         sx.storage("s3://bucket", endpoint_url="http://localhost")
+    with pytest.raises(ArgumentError, match=r"got 'num_proc': use workers= of sx\.write"):
+        sx.write("somewhere", ds, **given)
+    with pytest.raises(AttributeError, match=r"Dataset has no attribute 'with_columns'$"):  # not a private name
+        look_up(ds, "with_columns")
     with pytest.raises(AttributeError, match="module 'shardex' has no attribute 'load_from_disk': use open"):
         look_up(sx, "load_from_disk")
 

@@ -124,6 +124,18 @@ OPEN: Mapping[str, str] = {
     "usecols": "sx.open(path).select(...)",
 }
 """Options of `open` and `load_dataset`."""
+CREATE: Mapping[str, str] = {
+    "exist_ok": 'mode="append" or "overwrite"',
+    "features": "schema=, the third argument",
+    "max_shard_size": "shard_size=",
+    "maxcount": "shard_rows=",
+    "maxsize": "shard_size=",
+    "num_proc": "workers= of sx.write",
+    "num_workers": "workers= of sx.write",
+    "overwrite": 'mode="overwrite"',
+    "size_limit": "shard_size=",
+}
+"""Options of `create` and `write`."""
 STORAGE: Mapping[str, str] = {
     "anon": "anonymous=",
     "aws_access_key_id": "access_key_id=",
@@ -190,7 +202,8 @@ def missing_attribute(owner: object, name: str, names: Mapping[str, str]) -> Att
     """Return the error for an attribute that an object does not have; raise that of a property which failed."""
     if hasattr(type(owner), name):
         object.__getattribute__(owner, name)
-    hint = "" if name.startswith("_") else instead(names, name, dir(owner))
+    public = [one for one in dir(owner) if not one.startswith("_")]
+    hint = "" if name.startswith("_") else instead(names, name, public)
     return AttributeError(f"{type(owner).__name__} has no attribute {name!r}{hint}")
 
 

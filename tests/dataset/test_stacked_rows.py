@@ -47,6 +47,10 @@ def test_the_dtype_is_that_of_numpy() -> None:
     }
 
 
+def test_a_field_may_be_stacked_twice() -> None:
+    assert sx.open([{"a": 1, "b": 2}]).stack(x=["a", "b", "a"])["x"].tolist() == [[1, 2, 1]]
+
+
 def test_missing_values_are_nan() -> None:
     data = sx.open([{"a": 1, "b": None}, {"a": None, "b": 2.5}])
     assert np.array_equal(data.stack(x=["a", "b"])["x"], [[1, np.nan], [np.nan, 2.5]], equal_nan=True)

@@ -123,18 +123,18 @@ def _stacked(name: str, fields: Sequence[str], known: Features) -> Array:
     """Return the feature of the array that these fields make; raise if they are not of numbers of one shape."""
     if isinstance(fields, str) or not fields:
         raise ArgumentError(f"expected the names of the fields to stack, got {fields!r} - at field {name}")
-    features = {field: known[field] for field in check_fields(list(known), list(fields))}
-    kinds = [_dtype_and_shape(name, field, feature) for field, feature in features.items()]
+    names = check_fields(list(known), list(fields))
+    kinds = [_dtype_and_shape(name, field, known[field]) for field in names]
     dtype, shape = np.result_type(*(dtype for dtype, _ in kinds)), kinds[0][1]
-    for (_, other), field in zip(kinds, features, strict=True):
+    for (_, other), field in zip(kinds, names, strict=True):
         if other != shape:
             raise SchemaError(
-                f"expected fields of one shape to stack them, got {features[fields[0]]} in {fields[0]} and "
-                f"{features[field]} in {field} - at field {name}"
+                f"expected fields of one shape to stack them, got {known[names[0]]} in {names[0]} and "
+                f"{known[field]} in {field} - at field {name}"
             )
-    if any(isinstance(feature, Optional) for feature in features.values()):
+    if any(isinstance(known[field], Optional) for field in names):
         dtype = np.result_type(dtype, np.float16 if dtype.kind == "f" else np.float64)  # missing values are NaN
-    return Array(dtype.name, (len(features), *shape))
+    return Array(dtype.name, (len(names), *shape))
 
 
 def _dtype_and_shape(name: str, field: str, feature: Feature) -> tuple[np.dtype[Any], tuple[int, ...]]:

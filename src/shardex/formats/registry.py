@@ -23,7 +23,7 @@ from shardex.features import Features, dtype_text
 from shardex.files import What, check_mode, display_name, find, with_checksums
 from shardex.formats.signatures import FORMATS, Signature, format_names, plugin_of, recognise
 from shardex.jobs import FinishedPart, JobFolder
-from shardex.other_names import OPEN, instead
+from shardex.other_names import CREATE, OPEN, instead
 from shardex.plugins import load
 from shardex.rows import AbstractRows, Keyed
 from shardex.sources import Place, Source, keyring, read_keyring
@@ -267,7 +267,7 @@ def check_options(function: Any, name: str, options: Mapping[str, Any], others: 
     for option, given in options.items():
         if option not in known:
             has = ", ".join(known) or "none"
-            hint = instead(OPEN, option, [*known, *others])
+            hint = instead(CREATE, option, [*known, *others])
             raise ArgumentError(f"expected options of the format {name} ({has}), got {option!r}{hint}")
         kinds = get_args(known[option]) or (known[option],)
         value = options[option] = dtype_text(given) if str in kinds and isinstance(given, type | np.dtype) else given
