@@ -43,7 +43,7 @@ def parts_of(name: str) -> tuple[Any, Any, bytes]:
 @pytest.mark.parametrize("name", COLUMNS)
 def test_slices_of_rows_are_equal(name: str) -> None:
     layout, buffers, body = parts_of(name)
-    slices = RowSlices(buffers.tolist(), lambda begin, end: body[begin:end])
+    slices = RowSlices(buffers, lambda begin, end: body[begin:end])
     for begin in range(ROWS):
         for end in range(begin, ROWS + 1):
             found = slices.array(layout, begin, end)
@@ -66,7 +66,7 @@ def test_rows_need_the_bytes_that_are_read_for_them(name: str) -> None:
 
         for row in range(ROWS):
             try:
-                RowSlices(buffers.tolist(), read).array(layout, row, row + 1)
+                RowSlices(buffers, read).array(layout, row, row + 1)
                 assert not found[row]
             except ChecksumError:
                 assert found[row]
@@ -79,7 +79,7 @@ def test_rows_outside_of_their_buffers_cannot_be_read() -> None:
     data[begin + 8 * 5 : begin + 8 * 6] = (1 << 40).to_bytes(8, "little")
     nothing = np.empty(0, np.int64)
     assert np.flatnonzero(rows_that_need((nothing, nothing), layout, ROWS, buffers, data)).tolist() == [4, 5]
-    slices = RowSlices(buffers.tolist(), lambda begin, end: bytes(data[begin:end]))
+    slices = RowSlices(buffers, lambda begin, end: bytes(data[begin:end]))
     for row in (4, 5):
         with pytest.raises(FormatError):
             slices.array(layout, row, row + 1)

@@ -7,7 +7,7 @@ damaged bytes, `rows_that_need` tells which rows need them, and `RowSlices` make
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -87,7 +87,7 @@ def _own_buffers(kind: pa.DataType) -> int:
     return 0 if pa.types.is_null(kind) else int(kind.num_buffers)
 
 
-def array_of(layout: Layout, rows: int, buffer: Callable[[int], Any], nulls: Sequence[int]) -> pa.Array:
+def array_of(layout: Layout, rows: int, buffer: Callable[[int], Any], nulls: Integers) -> pa.Array:
     """Return an array made of buffers: `buffer(k)` returns buffer k of the batch, `nulls[n]` are those of node n.
 
     The array must be validated before it is used; buffers of offsets must be correct bytes.
@@ -98,8 +98,8 @@ def array_of(layout: Layout, rows: int, buffer: Callable[[int], Any], nulls: Seq
     buffers = [pa.py_buffer(buffer(number)) for number in layout.buffer_numbers]
     inside = _inner_rows(kind, rows, buffers)
     parts = [array_of(part, inside, buffer, nulls) for part in layout.parts]
-    valid = buffers[0] if buffers[0].size and nulls[layout.node] else None
-    return pa.Array.from_buffers(kind, rows, [valid, *buffers[1:]], nulls[layout.node] if valid else 0, 0, parts)
+    count = int(nulls[layout.node]) if buffers[0].size else 0
+    return pa.Array.from_buffers(kind, rows, [buffers[0] if count else None, *buffers[1:]], count, 0, parts)
 
 
 def _inner_rows(kind: pa.DataType, rows: int, buffers: list[pa.Buffer]) -> int:
@@ -208,7 +208,7 @@ class RowSlices:
     `buffers` are begin in the file and size of each buffer; `read(begin, end)` returns bytes of the file, checked.
     """
 
-    def __init__(self, buffers: Sequence[Sequence[int]], read: Callable[[int, int], Any]) -> None:
+    def __init__(self, buffers: Integers, read: Callable[[int, int], Any]) -> None:
         self._buffers, self._read = buffers, read
 
     def array(self, layout: Layout, begin: int, end: int) -> pa.Array:
@@ -216,7 +216,7 @@ class RowSlices:
         kind, count, valid = layout.kind, end - begin, None
         if pa.types.is_null(kind) or not count:
             return pa.nulls(count, kind)
-        if self._buffers[layout.buffer][1]:
+        if self._buffers[layout.buffer, 1]:
             bits = self._bits(layout.buffer, begin, end)
             if not bits.any():
                 return pa.nulls(count, kind)
@@ -247,7 +247,7 @@ class RowSlices:
         return [offsets - offset.type(first)], [self.array(layout.parts[0], first, last)]
 
     def _bytes(self, number: int, begin: int, end: int) -> Any:
-        at, size = self._buffers[number]
+        at, size = self._buffers[number].tolist()
         if end > size:
             raise FormatError(f"expected {end} bytes in a buffer, got {size}")
         return self._read(at + begin, at + end)

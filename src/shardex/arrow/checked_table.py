@@ -8,7 +8,7 @@ batch of one row at first; when a few of them were read, the fields of the batch
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -183,9 +183,12 @@ class CheckedTable(MappedTable):
         required = [name for name, feature in self.features.items() if not isinstance(feature, Optional | Null)]
         return (opened.table.nulls[:, [numbers.layouts[name].node for name in required]] > 0).T
 
-    def _check_nulls(self, chunk: int, opened: OpenedFile, numbers: _Numbers, batch: int) -> None:
-        for name, feature in self.features.items():
-            if opened.table.nulls[batch, numbers.layouts[name].node] and not isinstance(feature, Optional | Null):
+    def _check_nulls(
+        self, chunk: int, opened: OpenedFile, numbers: _Numbers, batch: int, names: Iterable[str] | None = None
+    ) -> None:
+        for name in self.features if names is None else names:
+            nulls = opened.table.nulls[batch, numbers.layouts[name].node]
+            if nulls and not isinstance(self.features[name], Optional | Null):
                 raise FormatError(f"{self._name(chunk)}: expected a value in every row, got nulls - at field {name}")
 
     def _put_buffers(self, chunk: int) -> None:
@@ -280,8 +283,8 @@ class CheckedTable(MappedTable):
                     return found
 
         numbers = self._numbers_of(number, opened)
-        self._check_nulls(chunk, opened, numbers, batch)
-        slices = RowSlices(opened.table.buffers[batch].tolist(), read)
+        self._check_nulls(chunk, opened, numbers, batch, [name])
+        slices = RowSlices(opened.table.buffers[batch], read)
         layout = numbers.layouts[name]
         return _validated(lambda: slices.array(layout, at, at + 1), f"{self._name(chunk)}, sample {row}, field {name}")
 
@@ -406,10 +409,9 @@ class CheckedTable(MappedTable):
             closes = files.closes
             held = files.hold_checked(self._unchecked_columns([name], np.array([chunk])))
             data = files.data(number)
-            buffers, nulls = table.buffers[batch].tolist(), table.nulls[batch].tolist()
-            array = _valid_array(layout, int(table.rows[batch]), data, buffers, nulls, where)
+            array = _valid_array(layout, int(table.rows[batch]), data, table.buffers[batch], table.nulls[batch], where)
             if array.null_count:
-                self._check_nulls(chunk, opened, numbers, batch)
+                self._check_nulls(chunk, opened, numbers, batch, [name])
             del held
             with files.exclusive():
                 if files.closes == closes:  # otherwise bytes may have been evicted after their check
@@ -486,11 +488,9 @@ def _joined(blocks: Sequence[Integers]) -> Integers:
     return distinct(np.concatenate(some)) if len(some) > 1 else some[0] if some else _NO_BLOCKS
 
 
-def _valid_array(
-    layout: Layout, rows: int, data: Bytes, buffers: list[list[int]], nulls: list[int], where: str
-) -> pa.Array:
+def _valid_array(layout: Layout, rows: int, data: Bytes, buffers: Integers, nulls: Integers, where: str) -> pa.Array:
     def buffer(number: int) -> Bytes:
-        begin, size = buffers[number]
+        begin, size = buffers[number].tolist()  # those of a column: a batch may have many others
         return data[begin : begin + size]
 
     return _validated(lambda: array_of(layout, rows, buffer, nulls), where)

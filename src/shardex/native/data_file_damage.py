@@ -167,7 +167,7 @@ def decode_batch(data: Any, number: int, schema: pa.Schema, rows: int, where: st
 
 def batch_in(data: Any, table: FileTable, number: int, schema: pa.Schema, where: str) -> pa.RecordBatch:
     """Return a batch of a mapped file, made of the buffers that its table names, and validate it."""
-    layouts, spans, nulls = column_layouts(schema), table.buffers[number].tolist(), table.nulls[number].tolist()
+    layouts, spans = column_layouts(schema), table.buffers[number].tolist()
     check_layouts(layouts, table, where)
 
     def buffer(which: int) -> Any:
@@ -176,7 +176,7 @@ def batch_in(data: Any, table: FileTable, number: int, schema: pa.Schema, where:
 
     rows = int(table.rows[number])
     try:
-        arrays = [array_of(layout, rows, buffer, nulls) for layout in layouts.values()]
+        arrays = [array_of(layout, rows, buffer, table.nulls[number]) for layout in layouts.values()]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
     except (pa.ArrowException, FormatError) as error:
         raise FormatError(f"{where}: expected valid Arrow data, got a damaged batch: {error}") from None
