@@ -55,7 +55,8 @@ def visible_paths(source: Source) -> list[str]:
     for _ in range(_MOST_LISTINGS):
         before, before_inside = _records(source), inside
         paths = source.paths()
-        inside = set() if source.is_remote else {path for path in paths if FOLDER in path and _INSIDE.fullmatch(path)}
+        if source.data_folder is not None:
+            inside = {path for path in paths if FOLDER in path and _INSIDE.fullmatch(path)}
         _refuse_claim(source, paths)
         with suppress(NotFoundError):  # a record: the append was finished meanwhile
             hidden = _hidden(source, paths)
@@ -110,7 +111,7 @@ def _unpublished(source: Source, root: str, path: str) -> Iterable[str]:
     Those have other inodes, which are compared unless the folder is remote or a copy.
     """
     found = _decode(source, path)
-    if source.is_remote or _inode(os.path.join(source.url, path)) != found.record:
+    if _inode(source.full_name(path)) != found.record:
         return found.files
     return [name for name, inode in found.files.items() if _inode(os.path.join(source.url, root, name)) == inode]
 
@@ -124,10 +125,10 @@ def _inode(path: str) -> int:
 
 def _records(source: Source) -> list[str]:
     """Return the names of all records of a local folder; none for remote files, to which nothing is appended."""
-    try:
-        names = [] if source.is_remote else os.listdir(os.path.join(source.url, FOLDER))
-    except OSError:
-        return []
+    names: list[str] = []
+    if (folder := source.data_folder) is not None:
+        with suppress(OSError):
+            names = os.listdir(os.path.join(folder, FOLDER))
     return sorted(filter(_RECORD.fullmatch, names))
 
 

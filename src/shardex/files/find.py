@@ -29,6 +29,7 @@ from shardex.sources import (
     Stat,
     absolute_path,
     has_credentials,
+    is_local,
     is_url,
     open_regular,
     open_source,
@@ -84,7 +85,7 @@ class Files:
     @property
     def is_local_folder(self) -> bool:
         """True if the paths are all files below a local folder."""
-        return self.folder and self.listed is None and not self.source.is_remote
+        return self.folder and self.listed is None and self.source.data_folder is not None
 
     @cached_property
     def saved_listing(self) -> FolderListing | None:
@@ -175,13 +176,13 @@ def find(
 def _find(what: What, open_remote: OpenRemote) -> Files:
     if isinstance(what, str | os.PathLike):
         one = _normalised(os.fspath(what))
-        return _find_url(one, open_remote) if _is_remote(one) else _find_local(one)
+        return _find_local(one) if is_local(one) else _find_url(one, open_remote)
     if not isinstance(what, Sequence) or not all(isinstance(one, str | os.PathLike) for one in what):
         raise ArgumentError(f"expected a path, a pattern or a list of them, got {type(what).__name__}")
     if not what:
         raise NotFoundError(errno.ENOENT, "expected at least one file, got an empty list", "[]")
     names = tuple(_normalised(os.fspath(one)) for one in what)
-    if any(map(_is_remote, names)):
+    if not all(map(is_local, names)):
         return _find_urls(names, open_remote)
     patterns = tuple(map(absolute_path, names))
     return _files([path for pattern in patterns for path in _matches(pattern)], patterns)
@@ -200,11 +201,11 @@ def newest_manifests(source: Source) -> list[str]:
 
     The newest ones are looked for after the version in `LATEST_VERSION`, because listing 10 000 names takes 5 ms.
     """
-    if not source.is_remote:
-        with suppress(OSError, ValueError), open_regular(os.path.join(source.url, LATEST_VERSION)) as descriptor:
+    if (folder := source.data_folder) is not None:
+        with suppress(OSError, ValueError), open_regular(os.path.join(folder, LATEST_VERSION)) as descriptor:
             number = int(os.read(descriptor, 9))
             names = [f"{STORE_FOLDER}/{number + k:08d}.json" for k in range(LATEST_EVERY + 1)]
-            there = [name for name in names if os.path.exists(os.path.join(source.url, name))]
+            there = [name for name in names if os.path.exists(os.path.join(folder, name))]
             if there[:1] == names[:1] and there[-1] != names[-1]:  # otherwise the file is out of date
                 return there
     return source.paths(f"{STORE_FOLDER}/")
@@ -261,10 +262,6 @@ def display_name(what: str | Sequence[str]) -> str:
     return str([display_name(one) for one in what])
 
 
-def _is_remote(what: str) -> bool:
-    return is_url(what) and not what.startswith(("file://", "pipe:"))
-
-
 def _find_url(url: str, open_remote: OpenRemote) -> Files:
     """Return the files of one URL: of a file, a pattern, or a folder."""
     root, name = _split_url(url)
@@ -294,7 +291,7 @@ def _remote_folder(url: str, open_remote: OpenRemote) -> Files:
 
 def _find_urls(urls: tuple[str, ...], open_remote: OpenRemote) -> Files:
     """Return the files of several URLs, which must be in one store: files of one dataset are fetched together."""
-    stores = {_store_of(one) if _is_remote(one) else "this machine" for one in urls}
+    stores = {"this machine" if is_local(one) else _store_of(one) for one in urls}
     if len(stores) > 1:
         raise ArgumentError(
             f"expected files of one store, got files of {' and '.join(sorted(stores))}; open them one by one and "

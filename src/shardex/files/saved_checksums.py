@@ -43,11 +43,11 @@ def with_checksums(files: Files, make: bool = False, **options: Any) -> Files:
     """
     if files.packed is not None:
         return content_of(with_checksums(files.packed, make, **options), files)
-    if files.source.is_remote:
+    if (folder := files.source.data_folder) is None:
         if make:
             raise ArgumentError(f"{files}: expected local files for checksums=True; the cache checks remote files")
         return files
-    if os.path.isdir(os.path.join(files.source.url, STORE_FOLDER)):
+    if os.path.isdir(os.path.join(folder, STORE_FOLDER)):
         if make:
             raise ArgumentError(
                 f"{files}: expected files without checksums, got a native dataset of shardex, which has its own"
@@ -61,7 +61,7 @@ def with_checksums(files: Files, make: bool = False, **options: Any) -> Files:
     def sums(path: str) -> Checksums | None:
         return index.scan_of(path)["xxh3"].astype("int64") if path in known else None
 
-    return replace(files, source=CheckedSource(files.source.url, sums))
+    return replace(files, source=CheckedSource(folder, sums))
 
 
 def _saved(files: Files) -> Index | None:

@@ -21,8 +21,6 @@ from shardex.workers import Executor, ExecutorLike, is_local, start_executor
 
 _MIN_BYTES_FOR_PROCESSES = 256 << 20
 """Total size of files above which starting processes (a quarter of a second each) pays off."""
-_REMOTE_SCANS = 16
-"""Remote files that are scanned at once: each scan mostly waits for downloads."""
 PART_BYTES = 64 << 20
 """Size of the parts of a big file."""
 
@@ -139,7 +137,9 @@ def _scan_task(scanner: Any, source: Source, task: str | _Part) -> Any:
 
 def _default_workers(source: Source, sizes: dict[str, int], scanner: FileScanner[Any], tasks: int) -> tuple[int, str]:
     """Return number and kind of workers: processes for much work that holds the GIL, threads for other work."""
-    workers = max(1, min(_REMOTE_SCANS if source.is_remote else cores(), tasks))
-    if not scanner.in_python or source.is_remote:
+    if source.concurrent_calls > 1:  # each scan mostly waits for downloads
+        return max(1, min(source.concurrent_calls, tasks)), "threads"
+    workers = max(1, min(cores(), tasks))
+    if not scanner.in_python:
         return workers, "threads"
     return (workers, "processes") if workers > 1 and sum(sizes.values()) > _MIN_BYTES_FOR_PROCESSES else (1, "inline")

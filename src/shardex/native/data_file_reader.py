@@ -57,7 +57,7 @@ class DataFileReader:
     ({'x': [1, 2]}, [], [0])
     """
 
-    __slots__ = ("_columns", "_data", "_remains", "_source", "_table", "file")
+    __slots__ = ("_columns", "_data", "_has_view", "_remains", "_source", "_table", "file")
 
     def __init__(self, source: Source, file: DataFile, columns: Sequence[pa.Field]) -> None:
         self._source = source
@@ -65,6 +65,8 @@ class DataFileReader:
         self._columns = columns
         self._data: memoryview | None = None
         self._table: FileTable | None = None
+        self._has_view = False
+        """True if the table is a view of the mapping."""
         self._remains: Remains | None = None
 
     # -- description -------------------------------------------------------------------------------------------
@@ -165,7 +167,7 @@ class DataFileReader:
     def close(self) -> None:
         """Drop the mapping; the next read maps the file again."""
         self._data = None
-        if not self._source.is_remote:  # of a remote file it has no view of the mapping
+        if self._has_view:
             self._table = None
 
     def check_blocks(self, blocks: Integers, data: Any = None) -> None:
@@ -197,8 +199,7 @@ class DataFileReader:
             begin, size = table.buffers[0, 2 * stored.index(name) + 1].tolist()  # before it, a buffer of no nulls
             if size < 8 * rows:
                 raise FormatError(f"{self.where}: expected {rows} numbers in the column {name}, got {size} bytes")
-            column = np.frombuffer(data, np.uint64, rows, begin)
-            found[name] = column.copy() if self._source.is_remote else column  # a view would keep it in the cache
+            found[name] = np.frombuffer(self._source.keep(data[begin : begin + 8 * rows]), np.uint64)
         return found
 
     def numbers(self, column: str) -> NDArray[np.uint64]:
@@ -230,17 +231,15 @@ class DataFileReader:
         """Return the table of a mapped file; its foot is fetched and checked."""
         begin, end = self.foot()
         self._fetch([(begin, end)])
-        foot = data[begin:end]
-        if self._source.is_remote:
-            foot = memoryview(bytes(foot))  # a view would keep the file in the cache
+        foot = self._source.keep(view := data[begin:end])
+        self._has_view = foot is view
         self._check_sum(foot, self.file.foot, "the foot", begin, end)
         table = decode_table(foot, begin, self.where)
         check_counts(table, self.file, self.where)
         return table
 
     def _fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
-        if self._source.is_remote:
-            self._source.fetch(self.file.path, [ByteRange(begin, end - begin) for begin, end in ranges])
+        self._source.fetch(self.file.path, [ByteRange(begin, end - begin) for begin, end in ranges])
 
     def _map(self) -> memoryview:
         try:

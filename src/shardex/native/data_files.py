@@ -79,7 +79,7 @@ class DataFileWriter:
     def __init__(self, place: Place, schema: pa.Schema, *, later: bool = False) -> None:
         self._place = place
         self._draft = place.draft()
-        self._blocks = BlockWriter(self._draft.file, BLOCK, later=later and not place.is_remote)
+        self._blocks = BlockWriter(self._draft.file, BLOCK, later=later and not self._draft.is_elsewhere)
         self._sink = _Messages()
         self._writer = pa.ipc.new_file(pa.PythonFile(self._sink, mode="w"), schema)
         self._fields = {name: name for name in schema.names}
@@ -143,7 +143,7 @@ class DataFileWriter:
             self._blocks.wait()
             self._blocks.close()
             self._draft.close(self.size)
-        if self._place.is_remote:
+        if self._draft.is_elsewhere:
             self.publish()
 
     def publish(self) -> DataFile:

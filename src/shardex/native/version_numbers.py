@@ -126,7 +126,7 @@ def claim_number(place: Place, version: int, checksum: str, manifest: bytes) -> 
         owner = _owner(place, version)
         return owner is not None and owner.checksum == checksum  # the answer to an earlier attempt was lost
     if not is_closed(place, version):
-        if not place.is_remote and version % LATEST_EVERY == 0:
+        if version % LATEST_EVERY == 0 and place.data_folder is not None:
             with suppress(ShardexError):  # the version is published; without the file, readers list the folder
                 place.put(LATEST_VERSION, b"%d\n" % version)
         return True

@@ -178,8 +178,7 @@ class _Opener:
     ) -> None:
         self._source, self._files, self._fields, self._examined = source, files, fields, examined
         self._readers: dict[int, DataFileReader] = {}
-        paths = list(files.paths) if source.is_remote else files.paths
-        self.mapped = source.buffer_table(paths, self._data, self._close_file)
+        self.mapped = source.buffer_table(files.paths, self._data, self._close_file)
         self.close_file: weakref.WeakMethod[Callable[[int], None]] | None = None
         """Closes a file in the table that reads from this object."""
 

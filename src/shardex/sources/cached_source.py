@@ -337,6 +337,7 @@ class CachedSource(Source):
 
     def buffer_table(self, paths: Sequence[str], open_file: OpenFile = None, close_file: CloseFile = None) -> Segments:
         """Return a table that downloads ranges before the kernel reads them and closes files that are evicted."""
+        paths = list(paths)
         files = EvictingTable(self, paths, close_file)
         table = self._table(paths, open_file, files.fetch)
         files.table = weakref.ref(table)

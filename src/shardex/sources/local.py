@@ -265,6 +265,8 @@ class LocalSource(Place):
 class LocalDraft:
     """A temporary file that `publish` renames."""
 
+    is_elsewhere = False
+
     def __init__(self, place: LocalSource) -> None:
         self._place = place
         self._path = os.path.join(place.root, f".{secrets.token_hex(8)}.tmp")

@@ -67,6 +67,11 @@ class Source(ABC):
         """The local folder of the files, in which derived data may be saved; None if they are elsewhere."""
         return None if self.is_remote else self.url
 
+    @property
+    def concurrent_calls(self) -> int:
+        """How many calls to make at the same time: more than one if they wait for another machine."""
+        return _CONCURRENT_CALLS if self.is_remote else 1
+
     @abstractmethod
     def stat(self, path: str) -> Stat:
         """Return size and tag of a file."""
@@ -124,6 +129,10 @@ class Source(ABC):
         If the file is in the page cache, read only bytes that `fetch` was called for.
         """
 
+    def keep(self, data: memoryview) -> memoryview:
+        """Return bytes of a mapped file that may be kept: a copy where a view would keep the whole file in memory."""
+        return memoryview(bytes(data)) if self.is_remote else data
+
     def fetch(self, path: str, ranges: Sequence[ByteRange], *, wait: bool = True) -> None:
         """Download these ranges into the buffer that `map` returned; with ``wait=False`` only start the download."""
         return
@@ -159,14 +168,17 @@ class Source(ABC):
 
     def for_each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Return `function(item)` for each item; calls run concurrently if the source is remote."""
-        if not self.is_remote:
+        if self.concurrent_calls == 1:
             return [function(item) for item in items]
-        with ThreadPoolExecutor(_CONCURRENT_CALLS) as pool:
+        with ThreadPoolExecutor(self.concurrent_calls) as pool:
             return list(pool.map(function, items))
 
 
 class Draft(Protocol):
     """A file that is being written and is not visible before it is published."""
+
+    is_elsewhere: bool
+    """True if the draft takes space on this machine until it is published to another one: publish it soon."""
 
     @property
     def file(self) -> BinaryIO:

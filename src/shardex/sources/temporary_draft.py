@@ -21,6 +21,8 @@ class TemporaryDraft:
     a.txt b'hello'
     """
 
+    is_elsewhere = True
+
     def __init__(self, put: Callable[[str, memoryview], None]) -> None:
         self._put = put
         with storage_errors(tempfile.gettempdir(), "create a temporary file in"):

@@ -33,6 +33,15 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
+def is_local(text: str) -> bool:
+    """Return True for paths and ``file://`` URLs, and for commands, which `absolute_path` refuses.
+
+    >>> is_local("a/b"), is_local("file:///a/b"), is_local("s3://bucket/key")
+    (True, True, False)
+    """
+    return not is_url(text) or text.startswith(("file://", "pipe:"))
+
+
 def absolute_path(text: str) -> str:
     """Return a local path or ``file://`` URL as an absolute path; refuse commands and other URLs."""
     check_text(text)
@@ -50,9 +59,7 @@ def place_of(path: str | os.PathLike[str]) -> Place:
     ('/data/weather', 'memory://lab/weather')
     """
     text = os.fspath(path)
-    if is_url(text) and not text.startswith(("file://", "pipe:")):
-        return open_source(text)
-    return LocalSource(absolute_path(text))
+    return LocalSource(absolute_path(text)) if is_local(text) else open_source(text)
 
 
 def parent_of(path: str | os.PathLike[str]) -> tuple[str, str]:
@@ -62,7 +69,7 @@ def parent_of(path: str | os.PathLike[str]) -> tuple[str, str]:
     (('https://host/data?key=x', 'weather'), ('/nowhere', 'weather'))
     """
     text = os.fspath(path)
-    if not is_url(text) or text.startswith("file://"):
+    if is_local(text):
         parent, name = os.path.split(os.path.realpath(absolute_path(text)))
         return parent, name
     address, query, rest = text.partition("?")

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardex.compat.atdata._protocols import IndexEntry
 from shardex.errors import ShardexError, storage_errors
-from shardex.sources import absolute_path, is_url
+from shardex.sources import absolute_path, is_local
 
 _CHUNK = 1 << 20
 
@@ -58,7 +58,7 @@ def verify_checksums(entry: IndexEntry) -> dict[str, str]:
 
 
 def _verified(url: str, stored: str | None) -> str:
-    if stored is None or (is_url(url) and not url.startswith("file://")):
+    if stored is None or not is_local(url):
         return "skipped"
     try:
         return "ok" if sha256_file(absolute_path(url)) == stored else "mismatch"
