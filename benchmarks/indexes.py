@@ -37,6 +37,7 @@ def report(folder: Path) -> str:
 def lines(folder: Path) -> str:
     """Index a file of lines, next to `wc -l` on the same file."""
     from shardex.formats.jsonl.lines import LineScanner
+
     from shardex.sources import LocalSource
 
     line = b'{"id": 1, "text": "' + b"word " * 75 + b'"}\n'

@@ -171,7 +171,7 @@ def test_cut_between_members_is_found_with_a_saved_index(
     os.truncate(path, 2 * 2048 + 1024)  # two samples and a half
     what = fake_remote_url(tmp_path / "d") if remote else tmp_path / "d"
     with monkeypatch.context() as patch:
-        patch.setattr(tar_members, "members", lambda *_: members_of(path))
+        patch.setattr(tar_members, "members_of", lambda *_: members_of(path))
         assert len(sx.open(what, rebuild=True)) == 3
     assert len(sx.open(what)) == 3
     (problem,) = verify(what)
@@ -183,7 +183,7 @@ def test_cut_between_members_is_found_with_a_saved_index(
 
 def members_of(path: str) -> Iterator[tar_blocks.Member]:
     with suppress(TruncatedShardError):
-        yield from tar_blocks.members(Path(path).read_bytes(), path)
+        yield from tar_blocks.members_of(Path(path).read_bytes(), path)
 
 
 def expected(count: int) -> list[dict[str, str]]:

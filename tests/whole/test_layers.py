@@ -1,5 +1,7 @@
 """Imports point one way: a room imports the rooms before it in `ROOMS`, and only through their doors.
 
+The package of a format (`PACKAGES`) is a room in a room, with a door of its own.
+
 Files are synced in one place, which knows what that means on each system.
 """
 
@@ -29,6 +31,10 @@ RANKS = {**ROOMS, **FLAT}
 EMPTY_WORDS = {"utils", "helpers", "common", "base", "manager", "misc"}
 
 
+PACKAGES = [("formats",), ("compat", "formats")]
+"""Rooms whose sub-packages have doors, which other rooms may import too."""
+
+
 def imported(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
     """Line and dotted path below `shardex` of every import of this package."""
     for node in ast.walk(tree):
@@ -44,15 +50,35 @@ def imported(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
                 yield node.lineno, path or ["__init__"]
 
 
+def package_of(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The package of a format in which a module is, or its room."""
+    for room in PACKAGES:
+        if path[: len(room)] == room and (PACKAGE.joinpath(*path[: len(room) + 1])).is_dir():
+            return path[: len(room) + 1]
+    return path[:1]
+
+
+def is_allowed(own: tuple[str, ...], path: tuple[str, ...]) -> bool:
+    """Whether a module may import the module at a path."""
+    if path[0] != own[0]:
+        return RANKS.get(path[0], 99) < RANKS[own[0]] and path == package_of(path)
+    if own[:2] == ("compat", "formats") and path[:2] != own[:2]:
+        return False
+    to = package_of(path)
+    if to in (own[:1], package_of(own)):
+        return True
+    return path == to and (own[0] != "formats" or package_of(own) != own[:1])
+
+
 def problems(path: Path, source: str) -> Iterator[str]:
     """What is wrong with the imports of one file."""
-    own, tree = path.relative_to(PACKAGE).with_suffix("").parts[0], ast.parse(source)
+    own, tree = path.relative_to(PACKAGE).with_suffix("").parts, ast.parse(source)
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from (f"{path}:{line}: an import inside a function" for line, _ in imported(function))
-    for line, (room, *module) in imported(tree):
-        if room != own and (module or RANKS.get(room, 99) >= RANKS[own]):
-            yield f"{path}:{line}: {own} imports {'.'.join([room, *module])}"
+    for line, names in imported(tree):
+        if not is_allowed(own, tuple(names)):
+            yield f"{path}:{line}: {own[0]} imports {'.'.join(names)}"
 
 
 def test_imports() -> None:
@@ -84,6 +110,23 @@ def test_a_name_says_which_one() -> None:
 )
 def test_rule_finds_a_wrong_import(line: str) -> None:
     assert len(list(problems(PACKAGE / "sources" / "local.py", line))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "right"),
+    [
+        ("formats/csv/format.py", "shardex.formats.tar.blocks", "shardex.formats.tar"),
+        ("formats/lines.py", "shardex.formats.tar", "shardex.formats.record_rows"),
+        ("dataset/write.py", "shardex.formats.tar.blocks", "shardex.formats.tar"),
+        ("compat/formats/bins/format.py", "shardex.formats.record_rows", "shardex.formats"),
+        ("compat/formats/bins/format.py", "shardex.compat.splitdataloader", "shardex.compat.formats.columns_tar"),
+        ("compat/splitdataloader/x.py", "shardex.compat.formats.bins.format", "shardex.compat.formats.bins"),
+        ("loader/loader.py", "shardex.compat.formats.bins", "shardex.formats.jsonl"),
+    ],
+)
+def test_packages_of_formats_have_doors(path: str, wrong: str, right: str) -> None:
+    assert len(list(problems(PACKAGE / path, f"from {wrong} import x"))) == 1
+    assert not list(problems(PACKAGE / path, f"from {right} import x"))
 
 
 def test_one_place_syncs_files() -> None:

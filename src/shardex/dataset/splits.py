@@ -33,15 +33,8 @@ from typing import Any
 
 from shardex.errors import ArgumentError, NotFoundError
 from shardex.files import Files, expand_braces, find, named_split, natural_order
-from shardex.formats import (
-    classes_of_splits,
-    is_metadata,
-    matches,
-    recognise,
-    saved_splits,
-    signature_of,
-    split_folders,
-)
+from shardex.formats import matches, recognise, saved_splits, signature_of
+from shardex.formats.folder import classes_of_splits, is_metadata, split_folders
 from shardex.sources import LocalSource, check_text, is_url, plain_name
 
 DEFAULT = "train"

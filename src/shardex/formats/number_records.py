@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, RowError, SchemaError, UnknownFormatError
 from shardex.features import Features
 from shardex.files import Files, IndexedFile, Stage
+from shardex.formats.number_rows import NumberRows, array_fields, is_array, number_dtype
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
-from shardex.formats.tokens.files import array_fields, is_array, number_dtype
-from shardex.formats.tokens.format import NumberRows
 from shardex.kernel import Columns, Integers, Ragged, digest
 from shardex.sources import ByteRange, Source, Stat
 

@@ -107,17 +107,19 @@ FORMATS: dict[str, Signature] = {
         check="shardex.native.format:recognise",
     ),
     "columns_tar": Signature(
-        format="shardex.formats.columns_tar:FORMAT",
+        format="shardex.compat.formats.columns_tar.format:FORMAT",
         markers=("index.sqlite",),
-        check="shardex.formats.columns_tar:recognise",
+        check="shardex.compat.formats.columns_tar.format:recognise",
     ),
     "bins": Signature(
-        format="shardex.formats.bins:FORMAT", markers=("index.dat",), check="shardex.formats.bins:recognise"
+        format="shardex.compat.formats.bins.format:FORMAT",
+        markers=("index.dat",),
+        check="shardex.compat.formats.bins.format:recognise",
     ),
     "data_forager": Signature(
-        format="shardex.formats.data_forager_folder:FORMAT",
+        format="shardex.compat.formats.data_forager.format:FORMAT",
         markers=("index/sample_locations.bin",),
-        check="shardex.formats.data_forager_folder:recognise",
+        check="shardex.compat.formats.data_forager.format:recognise",
     ),
     "tokens": Signature(
         format="shardex.formats.tokens.format:FORMAT", markers=("tokens.json",), extensions=(".tokens",)

@@ -13,7 +13,8 @@ from shardex.arrow import arrow_schema, features_of_arrow
 from shardex.errors import FormatError
 from shardex.features import Features
 from shardex.files import Files
-from shardex.formats import EXTENSIONS, Format, TableRows, is_empty_cache, open_files
+from shardex.formats import Format, TableRows
+from shardex.formats.arrow import EXTENSIONS, is_empty_cache, open_files
 from shardex.native.fragments import DATA_FILE
 from shardex.native.key_lookup import KeyLookup
 from shardex.native.manifest import read_manifest

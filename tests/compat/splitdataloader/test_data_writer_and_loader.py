@@ -24,6 +24,7 @@ import splitdataloader as original
 import splitdataloader.data_writer_and_loader as original_module
 
 import shardex as sx
+from shardex.compat.formats.bins import format as bins
 from shardex.compat.splitdataloader import SplitDataLoader, data_writer_and_loader, write_split_data
 from shardex.compat.splitdataloader.data_writer_and_loader import (
     get_bin_file_for_index,
@@ -35,7 +36,6 @@ from shardex.compat.splitdataloader.data_writer_and_loader import (
     write_size_prefixed,
 )
 from shardex.errors import FormatError, SchemaError, ShardexError
-from shardex.formats import bins
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "splitdataloader"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))

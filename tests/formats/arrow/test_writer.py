@@ -12,7 +12,7 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ShardexError
-from shardex.formats import ArrowFilesWriter, map_table
+from shardex.formats.arrow import ArrowFilesWriter, map_table
 from shardex.formats.arrow import writer as module
 
 SCHEMA = pa.schema([("x", pa.int16()), ("data", pa.binary())])

@@ -27,7 +27,7 @@ from shardex.errors import (
     UnknownFormatError,
 )
 from shardex.formats import open_rows
-from shardex.formats.tokens.format import NumberRows
+from shardex.formats.number_rows import NumberRows
 from shardex.kernel import Ragged
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "megatron"

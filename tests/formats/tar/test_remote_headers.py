@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardex as sx
+from shardex.compat.formats.columns_tar import format as columns_tar
 from shardex.errors import FormatError
 from shardex.files import Files
-from shardex.formats import columns_tar
-from shardex.formats.tar.blocks import Member, header, members, padding
+from shardex.formats.tar.blocks import Member, header, members_of, padding
 from shardex.formats.tar.lanes import LANES
 from shardex.formats.tar.remote_headers import RemoteHeaders
 from shardex.sources import ByteRange, CachedSource, LocalSource
@@ -104,8 +104,8 @@ def test_layout_costs_few_requests(layout: str, tmp_path: Path) -> None:
     write_sparse(tmp_path / "x.tar", contents, format)
     remote = FakeRemote(tmp_path)
     source = CountingSource(remote, False)
-    expected = list(members(LocalSource(tmp_path).map("x.tar"), "x.tar"))
-    assert list(members(RemoteHeaders(source, "x.tar"), "x.tar")) == expected
+    expected = list(members_of(LocalSource(tmp_path).map("x.tar"), "x.tar"))
+    assert list(members_of(RemoteHeaders(source, "x.tar"), "x.tar")) == expected
     size = (tmp_path / "x.tar").stat().st_size
     assert source.round_trips <= round_trips and len(remote.reads) <= requests
     assert remote.bytes_read <= share * size
@@ -114,8 +114,8 @@ def test_layout_costs_few_requests(layout: str, tmp_path: Path) -> None:
 def test_uneven_tar_of_many_members_is_read_from_many_places(tmp_path: Path) -> None:
     write_sparse(tmp_path / "x.tar", uneven(10_000, 9_000, 40_000))
     source = CountingSource(FakeRemote(tmp_path), False)
-    found = list(members(RemoteHeaders(source, "x.tar"), "x.tar"))
-    assert found == list(members(LocalSource(tmp_path).map("x.tar"), "x.tar"))
+    found = list(members_of(RemoteHeaders(source, "x.tar"), "x.tar"))
+    assert found == list(members_of(LocalSource(tmp_path).map("x.tar"), "x.tar"))
     assert source.round_trips < 2 * 10_000 / LANES
 
 
@@ -157,7 +157,7 @@ def test_remote_members_equal_local_members(data: st.DataObject) -> None:
     tar = b"".join(header(name, len(one)) + one + padding(len(one)) for name, one in contents) + bytes(1024)
     tar = tar[: data.draw(st.sampled_from([len(tar), len(tar) * 2 // 3]))]
     source = MemorySource({"x.tar": tar})
-    assert until_error(members(RemoteHeaders(source, "x.tar"), "x.tar")) == until_error(members(tar, "x.tar"))
+    assert until_error(members_of(RemoteHeaders(source, "x.tar"), "x.tar")) == until_error(members_of(tar, "x.tar"))
 
 
 def until_error(found: Iterator[Member]) -> list[Any]:

@@ -30,9 +30,10 @@ from shardex.errors import (
 from shardex.features import Array, Features
 from shardex.files import Scan, find
 from shardex.formats import FORMATS, open_rows
+from shardex.formats.number_rows import NumberRows, NumberWindowRows
 from shardex.formats.tokens import files as numbers
 from shardex.formats.tokens.files import LengthScanner
-from shardex.formats.tokens.format import NumberRows, NumberWindowRows, create
+from shardex.formats.tokens.format import create
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
 from shardex.sources import Source

@@ -1,6 +1,6 @@
 """The names of data_forager that are here, and what serves them."""
 
-_INDEX = "formats.data_forager_index"
+_INDEX = "compat.formats.data_forager.index"
 
 COVERED: dict[str, str] = {
     "sample_index.SampleLocation": "a dataclass",
@@ -10,14 +10,14 @@ COVERED: dict[str, str] = {
     "sample_index.SampleIndex": f"{_INDEX}: the table of places, mapped",
     "sample_index.SampleIndex.file_locations": f"{_INDEX}",
     "sample_index.SampleIndex.sample_locations": f"{_INDEX}: mapped, not copied",
-    "sample_index.SampleIndex.sample_schema": "formats.data_forager.SampleSchema",
+    "sample_index.SampleIndex.sample_schema": "compat.formats.data_forager.SampleSchema",
     "sample_index.SampleIndex.__len__": "the table of places",
     "sample_index.SampleIndex.__getitem__": "the table of places",
     "index_stores.common.IndexStoreInterface": "a protocol; stores of users work",
     "index_stores.fs_based.IndexStore": f"{_INDEX}.IndexTable in a files.Stage",
     "index_stores.fs_based.IndexStore.init_store": "files.Stage",
     "index_stores.fs_based.IndexStore.add_sample": f"{_INDEX}.IndexTable",
-    "index_stores.fs_based.IndexStore.set_sample_schema": "formats.data_forager.SampleSchema",
+    "index_stores.fs_based.IndexStore.set_sample_schema": "compat.formats.data_forager.SampleSchema",
     "index_stores.fs_based.IndexStore.close": "files.Stage.publish: the index appears whole",
     "index_stores.fs_based.IndexStore.load": f"{_INDEX}.load_locations",
     "index_stores.fs_based.IndexStore.exists": "the two files",
@@ -48,7 +48,7 @@ COVERED: dict[str, str] = {
     "sample_generators.common.NOOPSampleGenerator": f"{_INDEX}.find_lines_of",
     "sample_generators.common.noop_sample_processing": "returns the line",
     "sample_generators.schema.ArraySpec": "a dataclass",
-    "sample_generators.schema.SampleSchema": "a dataclass; formats.data_forager.SampleSchema in files",
+    "sample_generators.schema.SampleSchema": "a dataclass; compat.formats.data_forager.SampleSchema in files",
     "sample_generators.tokenization.TokenizedSampleGenerator": "text.adapter_of_function, text.JoinedIds, files.Stage",
     "sample_generators.tokenization_with_aux.TokenizedSampleWithAuxGenerator": "text.JoinedIds, files.Stage",
     "sample_generators.aux.Part": "a dataclass",

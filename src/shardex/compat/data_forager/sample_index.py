@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.compat.data_forager.sample_generators.schema import SampleSchema
+from shardex.compat.formats.data_forager import IndexRecord, load_locations, load_schema, resolved
 from shardex.errors import RowError, StaleIndexError
-from shardex.formats import IndexRecord, load_locations, load_schema, resolved
 from shardex.sources import LocalSource
 
 

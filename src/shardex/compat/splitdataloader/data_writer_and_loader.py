@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final, SupportsIndex, cast, overload
 
 import numpy as np
 
+from shardex.compat.formats.bins import BinRows, BinWriter
 from shardex.compat.splitdataloader.exceptions import (
     MissingBinError,
     PacketError,
@@ -25,7 +26,7 @@ from shardex.compat.splitdataloader.exceptions import (
 )
 from shardex.errors import FormatError, RowError, SchemaError, StaleIndexError
 from shardex.features import Bytes, Features
-from shardex.formats import BinRows, BinWriter, open_rows
+from shardex.formats import open_rows
 from shardex.kernel import Integers
 
 STRUCT_NUM_FORMAT: Final = "<I"

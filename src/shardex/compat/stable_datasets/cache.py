@@ -47,7 +47,7 @@ from shardex.errors import (
     ShardexError,
     storage_errors,
 )
-from shardex.formats import ArrowFilesWriter, map_table
+from shardex.formats.arrow import ArrowFilesWriter, map_table
 from shardex.sources import locked_file, make_folder
 from shardex.store import encode_ahead
 

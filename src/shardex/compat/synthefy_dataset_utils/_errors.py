@@ -4,8 +4,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from shardex.compat.formats.columns_tar import TableError
 from shardex.errors import ClosedError, FieldError, FormatError, NotFoundError, QueryError, SchemaError
-from shardex.formats import TableError
 
 
 class DatasetMissingError(NotFoundError, sqlite3.OperationalError):

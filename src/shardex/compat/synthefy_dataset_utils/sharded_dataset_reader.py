@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.compat.formats.columns_tar import ColumnsLookup, StoredSample
 from shardex.compat.synthefy_dataset_utils._errors import (
     ConditionError,
     DatasetMissingError,
@@ -23,7 +24,6 @@ from shardex.compat.synthefy_dataset_utils._errors import (
 )
 from shardex.errors import ArgumentError, FormatError, NotFoundError, UnsafeError
 from shardex.features import NPY
-from shardex.formats import ColumnsLookup, StoredSample
 
 Sample = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 """The arrays of a sample by field, and its metadata."""

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, NoReturn, Self, SupportsIndex
 
 import numpy as np
 
+from shardex.compat.formats.columns_tar import ColumnsSession, NewShard, metadata_json
 from shardex.compat.synthefy_dataset_utils._errors import FieldNameError, errors_of_original
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import NPY
-from shardex.formats import ColumnsSession, NewShard, metadata_json
 
 
 class ShardHandle:

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, DuplicateKeyError, FormatError, UnknownFormatError
 from shardex.features import Features
 from shardex.files import Files
-from shardex.formats.csv import format as csv_files
-from shardex.formats.csv.format import CsvRows
+from shardex.formats import csv as csv_files
+from shardex.formats import jsonl
+from shardex.formats.csv import CsvRows
 from shardex.formats.folder.files import FILE_NAME
-from shardex.formats.jsonl import format as jsonl
-from shardex.formats.jsonl.format import JsonLines
+from shardex.formats.jsonl import JsonLines
 from shardex.kernel import Columns, Integers
 
 UNMATCHED = ("raise", "skip")

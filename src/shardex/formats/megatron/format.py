@@ -42,9 +42,9 @@ from shardex.formats.number_records import (
     same_dtype,
     shard_limit,
 )
+from shardex.formats.number_rows import NumberRows
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries, check_shard_options
-from shardex.formats.tokens.format import NumberRows
 from shardex.kernel import Integers, Ranges, digest
 from shardex.sources import ByteRange, LocalSource, Source
 

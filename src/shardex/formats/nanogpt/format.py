@@ -26,10 +26,10 @@ from shardex.formats.number_records import (
     shard_limit,
     stream_rows,
 )
+from shardex.formats.number_rows import NumberRows, number_dtype
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries, check_shard_options
-from shardex.formats.tokens.files import STREAMS, number_dtype
-from shardex.formats.tokens.format import NumberRows
+from shardex.formats.tokens import STREAMS
 from shardex.sources import ByteRange, LocalSource, Source, Stat
 
 _HEAD = struct.Struct("<iii")

@@ -34,10 +34,9 @@ from shardex.formats.number_records import (
     same_dtype,
     stream_rows,
 )
+from shardex.formats.number_rows import NumberRows, number_dtype
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import check_shard_options
-from shardex.formats.tokens.files import number_dtype
-from shardex.formats.tokens.format import NumberRows
 from shardex.sources import LocalSource, Source
 
 _MAGIC = b"\x93NUMPY"

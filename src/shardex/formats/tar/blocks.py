@@ -1,4 +1,4 @@
-"""The blocks of tar files: `members` reads headers with the offsets of their data, `header` and `tar_series` write.
+"""The blocks of tar files: `members_of` reads headers with the offsets of their data, `header` and `tar_series` write.
 
 It reads ustar, pax and GNU long names, sizes in octal or base-256; each checksum is verified and each size compared
 with the file. A tar must end with a block of zeros: without it, it was cut off. It writes plain ustar with fixed
@@ -47,14 +47,14 @@ class Member(NamedTuple):
     size: int
 
 
-def members(data: Any, where: str, start: int = 0) -> Iterator[Member]:
+def members_of(data: Any, where: str, start: int = 0) -> Iterator[Member]:
     """Iterate over the regular files of a tar, from the header at `start` on; `where` is its path for error messages.
 
     `data` is the whole tar, or an object with a length that returns the bytes of slices. Raises an error at the end if
     the tar was cut off there.
 
     >>> tar = header("a/b.txt", 2) + b"hi" + padding(2) + bytes(1024)
-    >>> list(members(tar, "x.tar"))
+    >>> list(members_of(tar, "x.tar"))
     [Member(name='a/b.txt', start=0, begin=512, size=2)]
     """
     view, end = data, len(data)

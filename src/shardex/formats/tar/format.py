@@ -55,7 +55,7 @@ from shardex.formats.record_fields import (
 )
 from shardex.formats.registry import Format
 from shardex.formats.tar import fields as tar_fields
-from shardex.formats.tar.blocks import members, plain_name
+from shardex.formats.tar.blocks import members_of, plain_name
 from shardex.formats.tar.fields import Where
 from shardex.formats.tar.members import (
     KEY,
@@ -319,7 +319,7 @@ class TarRows(ExtractedRows):
     def _key_in(self, block: bytes, number: int, start: int) -> str:
         name = plain_name(block)
         if name is None:
-            name = next(members(_FileBytes(self.data, number), self.files.name(number), start)).name
+            name = next(members_of(_FileBytes(self.data, number), self.files.name(number), start)).name
         return name[: name.find(".", name.rfind("/") + 1)]
 
     def _from_maps(self, rows: Integers, names: list[str]) -> dict[str, Column]:

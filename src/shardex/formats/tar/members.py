@@ -28,7 +28,7 @@ from shardex.features import MSGPACK, Features, Opaque, Optional, Text, contains
 from shardex.files import Files, Index, Scan, find
 from shardex.formats.sample_writer import SeriesWriter, check_shard_options
 from shardex.formats.tar import fields as tar_fields
-from shardex.formats.tar.blocks import ADVICE, Member, MissingEndError, header, members, padding, tar_series
+from shardex.formats.tar.blocks import ADVICE, Member, MissingEndError, header, members_of, padding, tar_series
 from shardex.formats.tar.remote_headers import header_bytes
 from shardex.sources import LocalSource, Source
 
@@ -64,7 +64,7 @@ class TarScanner:
         numbers: dict[str, int] = {}
         seen: list[int] = []
         row, current, first = -1, "", 0
-        found, cuts = members(header_bytes(source, path), where), list[TruncatedShardError]()
+        found, cuts = members_of(header_bytes(source, path), where), list[TruncatedShardError]()
         for name, start, begin, size in until_cut(found, cuts) if self.read_truncated else found:
             if (split := split_name(name, where)) is None:
                 continue
@@ -166,7 +166,7 @@ def _without_partial_sample(scan: Scan, cut: TruncatedShardError) -> Scan:
 def check_end(source: Source, path: str) -> None:
     """Raise an error for a tar without the zeros at its end: it was cut off, its last sample may lack a field."""
     if path.lower().endswith(".tar"):
-        for _ in members(header_bytes(source, path), os.path.join(source.url, path)):
+        for _ in members_of(header_bytes(source, path), os.path.join(source.url, path)):
             pass
 
 
@@ -176,7 +176,7 @@ def warn_if_truncated(files: Files, starts: Mapping[int, int]) -> None:
     def cut_of(number: int) -> list[TruncatedShardError]:
         cuts: list[TruncatedShardError] = []
         data = header_bytes(files.source, files.paths[number])
-        for _ in until_cut(members(data, files.name(number), starts[number]), cuts):
+        for _ in until_cut(members_of(data, files.name(number), starts[number]), cuts):
             pass
         return cuts
 
@@ -194,7 +194,7 @@ def keep_readable_part(path: str) -> bool:
     data, starts = _mapped(path), list[int]()
     with suppress(ShardexError):
         key = None
-        for member in members(data, path):
+        for member in members_of(data, path):
             if (split := split_name(member.name, path)) is not None and split[0] != key:
                 key = split[0]
                 starts.append(member.start)

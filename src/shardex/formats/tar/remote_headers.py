@@ -1,7 +1,7 @@
 """Reads the headers of remote tars in few round trips and with few bytes.
 
 `header_bytes` returns the input of `tar_blocks.members`: the mapped bytes of a local file, or `RemoteHeaders`, which
-reads ahead. Each time `members` needs a header that was not read yet, all reads of one step run concurrently:
+reads ahead. Each time `members_of` needs a header that was not read yet, all reads of one step run concurrently:
 
 - Where the distances between headers repeat (members of one size, or samples of equal fields), the next headers are
   predicted, more and more at once.
@@ -9,7 +9,7 @@ reads ahead. Each time `members` needs a header that was not read yet, all reads
   follows the sizes from there.
 - Small members are read in windows that hold many headers, larger and larger ones.
 
-None of that decides what the tar contains. `members` follows the headers from the first one on and uses a block only
+None of that decides what the tar contains. `members_of` follows the headers from the first one on and uses a block only
 if it arrives at exactly that offset, so a header inside the data of a member (a tar in a tar) costs reads, not
 correctness. `tar_lanes` chooses the places of the lanes.
 """

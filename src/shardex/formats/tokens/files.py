@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError, FormatError, SchemaError, TruncatedShardError
 from shardex.features import JSON, Array, Features, other_metadata, plain_metadata
 from shardex.files import Scan, Stage
+from shardex.formats.number_rows import array_fields, file_beside, is_array, number_dtype
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.kernel import Columns, Ragged
 from shardex.sources import LocalSource, Source
@@ -87,34 +88,6 @@ class TokensHeader:
         return JSON.encode({name: value for name, value in asdict(self).items() if name not in optional or value})
 
 
-def number_dtype(name: Any) -> np.dtype[Any]:
-    """Return the dtype of this name, which must be one of little-endian numbers.
-
-    >>> number_dtype("u2")
-    dtype('uint16')
-    """
-    try:
-        dtype: np.dtype[Any] = np.dtype(name)
-    except (TypeError, ValueError) as error:
-        raise SchemaError(f"expected a dtype of numbers such as uint16, got {name!r}: {error}") from None
-    if dtype.kind not in "biufc" or not dtype.newbyteorder("<").isnative or not dtype.isnative:
-        raise SchemaError(f"expected a little-endian dtype of numbers such as uint16, got {name!r}")
-    return dtype
-
-
-def array_fields(features: Features) -> tuple[dict[str, str | None], int | None]:
-    """Return the dtype of each field of a schema, and their length; all are arrays of one dimension and one length.
-
-    >>> array_fields(Features.of({"tokens": Array("uint16", (None,)), "mask": Array("uint8", (None,))}))
-    ({'tokens': 'uint16', 'mask': 'uint8'}, None)
-    """
-    found = {name: one for name, one in features.items() if isinstance(one, Array) and len(one.shape or ()) == 1}
-    sizes = {(one.shape or (None,))[0] for one in found.values()}
-    if len(found) != len(features) or len(sizes) != 1:
-        raise SchemaError(f"expected arrays of one dimension, all of one length, got {features}")
-    return {name: one.dtype for name, one in found.items()}, sizes.pop()
-
-
 def check_array_names(names: Iterable[str]) -> None:
     """Raise an error for a name that cannot be part of the name of a file."""
     for name in names:
@@ -123,16 +96,6 @@ def check_array_names(names: Iterable[str]) -> None:
                 f'expected names of letters, digits, "_" and "-" for all arrays but the first, not "lengths", '
                 f"got {name!r}: they are part of file names"
             )
-
-
-def file_beside(path: str, name: str) -> str:
-    """Return the path of the file that stores another array, or the lengths, for a file of numbers.
-
-    >>> file_beside("a/part-00000.bin", "loss_mask")
-    'a/part-00000.loss_mask.bin'
-    """
-    stem, extension = os.path.splitext(path)
-    return f"{stem}.{name}{extension}"
 
 
 def lengths_of(path: str) -> str:
@@ -326,11 +289,6 @@ class TokenWriter(SeriesWriter):
         if mine.metadata and mine.metadata != found.metadata:
             raise other_metadata(self.path, found.metadata, mine.metadata)
         return found
-
-
-def is_array(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Return True for an array of one dimension and this dtype."""
-    return type(value) is np.ndarray and value.dtype == dtype and value.ndim == 1
 
 
 def _ends_and_values(column: Any, dtype: np.dtype[Any]) -> Any:

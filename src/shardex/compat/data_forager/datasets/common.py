@@ -12,8 +12,8 @@ import numpy as np
 from shardex.compat.data_forager._named import Named
 from shardex.compat.data_forager.index_stores.fs_based import IndexStore
 from shardex.compat.data_forager.sample_index import SampleIndex
+from shardex.compat.formats.data_forager import SampleBytes, open_samples
 from shardex.errors import ArgumentError, RowError
-from shardex.formats import SampleBytes, open_samples
 from shardex.rows import normalise
 
 

@@ -9,7 +9,7 @@ from shardex.compat.data_forager._errors import JsonLineError, TextEncodingError
 from shardex.compat.data_forager.datasets._json_batch import for_collate
 from shardex.compat.data_forager.datasets.common import Dataset
 from shardex.compat.data_forager.sample_index import SampleIndex
-from shardex.formats import decode_json
+from shardex.formats.jsonl import decode_json
 
 _UTF8 = ("utf-8", "utf8", "UTF-8", "utf_8")
 _MARK = "\ufeff".encode()

@@ -14,9 +14,9 @@ from shardex.compat.data_forager._named import Named
 from shardex.compat.data_forager.index_stores.common import IndexStoreInterface
 from shardex.compat.data_forager.sample_generators.schema import SampleSchema
 from shardex.compat.data_forager.sample_index import SampleIndex
+from shardex.compat.formats.data_forager import IndexRecord, IndexTable, state_of
 from shardex.errors import AlreadyExistsError, ArgumentError, ClosedError
 from shardex.files import Stage, undo_unfinished
-from shardex.formats import IndexRecord, IndexTable, state_of
 from shardex.sources import LocalSource
 
 _FILES = ("file_location.txt", "sample_locations.bin")

@@ -21,8 +21,8 @@ from shardex.compat.data_forager.sample_generators.common import (
 )
 from shardex.compat.data_forager.sample_generators.tokenization import TokenizedSampleGenerator
 from shardex.compat.data_forager.sample_generators.tokenization_with_aux import TokenizedSampleWithAuxGenerator
+from shardex.compat.formats.data_forager import decompressed_lines, find_lines_of
 from shardex.errors import ArgumentError, storage_errors
-from shardex.formats import decompressed_lines, find_lines_of
 from shardex.progress import Bar
 from shardex.sources import LocalSource, plain_name
 

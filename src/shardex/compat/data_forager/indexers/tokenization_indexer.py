@@ -26,7 +26,7 @@ from shardex.compat.data_forager.sample_generators.tokenization_with_aux import 
 )
 from shardex.compat.data_forager.utils import find_files_recursive, natural_sort
 from shardex.errors import ArgumentError
-from shardex.formats import decode_json
+from shardex.formats.jsonl import decode_json
 
 __all__ = [
     "AuxDataGenerator",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from shardex import formats
+from shardex.compat.formats import data_forager
 
 
 @dataclass
@@ -32,16 +32,16 @@ class SampleSchema:
             self.total_bytes_per_sample = sum(self.sample_size * np.dtype(one.dtype).itemsize for one in self.arrays)
 
     @classmethod
-    def _of(cls, schema: formats.SampleSchema | None) -> SampleSchema | None:
+    def _of(cls, schema: data_forager.SampleSchema | None) -> SampleSchema | None:
         """Return what the index files describe."""
         if schema is None:
             return None
         arrays = [ArraySpec(one.name, one.dtype, one.offset) for one in schema.arrays]
         return cls(schema.sample_size, arrays, schema.total_bytes_per_sample)
 
-    def _to_core(self) -> formats.SampleSchema:
-        arrays = [formats.ArraySpec(one.name, one.dtype, one.offset) for one in self.arrays]
-        return formats.SampleSchema(self.sample_size, arrays, self.total_bytes_per_sample)
+    def _to_core(self) -> data_forager.SampleSchema:
+        arrays = [data_forager.ArraySpec(one.name, one.dtype, one.offset) for one in self.arrays]
+        return data_forager.SampleSchema(self.sample_size, arrays, self.total_bytes_per_sample)
 
     def _to_json(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self._to_core()), indent=2)

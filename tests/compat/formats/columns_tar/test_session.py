@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 import shardex as sx
+from shardex.compat.formats.columns_tar import session as columns_tar_session
+from shardex.compat.formats.columns_tar import table as columns_tar_table
+from shardex.compat.formats.columns_tar.lookup import ColumnsLookup
+from shardex.compat.formats.columns_tar.session import ColumnsSession
 from shardex.errors import ArgumentError, ClosedError, FormatError, PathError, SchemaError, StorageFullError
 from shardex.features import NPY
-from shardex.formats import columns_tar_session, columns_tar_table
-from shardex.formats.columns_tar_lookup import ColumnsLookup
-from shardex.formats.columns_tar_session import ColumnsSession
 
 fork = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import shardex as sx
+from shardex.compat.formats.data_forager.samples import SampleArrayRows
 from shardex.errors import ArgumentError, FieldError, FormatError, PathError, RowError, SchemaError, TruncatedShardError
 from shardex.formats import open_rows
-from shardex.formats.data_forager import SampleArrayRows
 from tests.data_forager_process import aux_dataset, read_arrays
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "data-forager"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "data-forager"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))
 AUX, LINES = EXPECTED["tokens_aux"], EXPECTED["tokens_lines"]
 

@@ -36,12 +36,7 @@ from shardex.features import (
     codec_by_name,
 )
 from shardex.files import Files, find
-from shardex.formats.join_shards import JoinShards
-from shardex.formats.json_text import JsonEncoder
-from shardex.formats.record_fields import MakeDecoder
-from shardex.formats.record_rows import DictRows, MappedIndex
-from shardex.formats.registry import Format
-from shardex.formats.sample_writer import SampleWriter
+from shardex.formats import DictRows, Format, JoinShards, JsonEncoder, MakeDecoder, MappedIndex, SampleWriter
 from shardex.kernel import Bytes as Buffer
 from shardex.kernel import Columns, Integers, Ranges
 

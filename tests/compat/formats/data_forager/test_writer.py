@@ -15,7 +15,7 @@ import shardex as sx
 from shardex.errors import ArgumentError, SchemaError, UnknownFormatError
 from tests.data_forager_process import read_arrays, read_lines, read_tokens
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "data-forager"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "data-forager"
 ARRAYS = {
     "tokens": sx.Array("uint32", (4,)),
     "loss_mask": sx.Array("uint8", (4,)),
@@ -145,6 +145,6 @@ def test_jobs_write_the_same_files(tmp_path: Path) -> None:
 
 
 def test_many_samples_are_written_in_several_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardex.formats.data_forager_folder.ENTRIES_AT_ONCE", 3)
+    monkeypatch.setattr("shardex.compat.formats.data_forager.writer.ENTRIES_AT_ONCE", 3)
     made = sx.write(tmp_path / "d", samples(20), ARRAYS, format="data_forager")
     assert plain(made) == plain(samples(20))

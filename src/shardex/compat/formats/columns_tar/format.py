@@ -20,10 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import FormatError, SchemaError, StaleIndexError
-from shardex.features import Array, Features, Json, Optional, Text, check_fields
-from shardex.files import Files, Index, Scan, natural_order
-from shardex.formats.columns_tar_table import (
+from shardex.compat.formats.columns_tar.table import (
     TABLE,
     field_folders,
     interruptible,
@@ -33,14 +30,13 @@ from shardex.formats.columns_tar_table import (
     steps_of,
     tar_path,
 )
-from shardex.formats.columns_tar_writer import OWNED, ColumnsWriter
-from shardex.formats.join_shards import JoinShards
-from shardex.formats.record_rows import RecordRows
-from shardex.formats.registry import Format
+from shardex.compat.formats.columns_tar.writer import OWNED, ColumnsWriter
+from shardex.errors import FormatError, SchemaError, StaleIndexError
+from shardex.features import Array, Features, Json, Optional, Text, check_fields
+from shardex.files import Files, Index, Scan, natural_order
+from shardex.formats import Format, JoinShards, RecordRows
+from shardex.formats.tar import check_end, check_truncated, header_bytes, members_of, until_cut, warn_if_truncated
 from shardex.formats.tar import fields as tar_fields
-from shardex.formats.tar.blocks import members
-from shardex.formats.tar.members import check_end, check_truncated, until_cut, warn_if_truncated
-from shardex.formats.tar.remote_headers import header_bytes
 from shardex.kernel import Column, Columns, Integers, Ranges
 from shardex.sources import Source
 from shardex.workers import ExecutorLike
@@ -192,7 +188,7 @@ class ColumnsScanner:
         """Return offset and length of each member by name; of several with one name the last counts."""
         if path not in self.paths:
             return {}
-        found = members(header_bytes(source, path), os.path.join(source.url, path))
+        found = members_of(header_bytes(source, path), os.path.join(source.url, path))
         found = until_cut(found, []) if self.read_truncated else found
         return {member.name: (member.begin, member.size) for member in found}
 

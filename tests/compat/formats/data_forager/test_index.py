@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import SchemaError
-from shardex.files import Stage
-from shardex.formats.data_forager import resolved
-from shardex.formats.data_forager_index import (
+from shardex.compat.formats.data_forager.index import (
     IndexRecord,
     IndexTable,
     find_lines_of,
@@ -21,6 +18,9 @@ from shardex.formats.data_forager_index import (
     open_samples,
     state_of,
 )
+from shardex.compat.formats.data_forager.samples import resolved
+from shardex.errors import SchemaError
+from shardex.files import Stage
 from shardex.sources import LocalSource
 
 
@@ -58,7 +58,7 @@ def test_lines_with_their_ends_are_the_whole_file(tmp_path: Path, content: bytes
 
 
 def test_tables_are_written_in_several_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardex.formats.data_forager_index.ENTRIES_AT_ONCE", 3)
+    monkeypatch.setattr("shardex.compat.formats.data_forager.index.ENTRIES_AT_ONCE", 3)
     stage = Stage(tmp_path / "index", "create")
     table = IndexTable(stage)
     for k in range(5):

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from shardex.errors import FormatError, PathError, SchemaError, TruncatedShardError
 from shardex.features import Array, Features, check_fields
 from shardex.files import Files
-from shardex.formats.record_rows import MappedIndex, RecordRows
-from shardex.formats.tokens.files import number_dtype
+from shardex.formats import MappedIndex, RecordRows, number_dtype
 from shardex.kernel import Columns, Integers, Ranges, Segments, digest
 from shardex.sources import LocalSource, Source, check_path
 

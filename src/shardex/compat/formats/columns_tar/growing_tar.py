@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from shardex.errors import FormatError, SourceError, TruncatedShardError, storage_errors
-from shardex.formats.tar.blocks import BLOCK, end_of_tar, header, is_header_of, members, padding
+from shardex.formats.tar import BLOCK, end_of_tar, header, is_header_of, members_of, padding
 from shardex.sources import sync_file, sync_folder
 
 UNFINISHED = "unfinished"
@@ -82,7 +82,7 @@ class GrowingTar:
         """Return the offset after the last member; what an interrupted writer has left there becomes zeros."""
         data, end, is_cut = FileBytes(self._descriptor), 0, not os.fstat(self._descriptor).st_size
         try:
-            for member in members(data, self.path):
+            for member in members_of(data, self.path):
                 is_cut = member.name == UNFINISHED
                 if not is_cut:
                     end = member.begin + member.size + len(padding(member.size))
@@ -249,7 +249,7 @@ class TarMembers:
         names, begins, sizes = list[int](), list[int](), list[int]()
         self._problem = None
         try:
-            for member in members(FileBytes(descriptor), self.path, self._end):
+            for member in members_of(FileBytes(descriptor), self.path, self._end):
                 if member.name == UNFINISHED:
                     continue  # if it is the last one, the next scan begins there
                 names.append(_key(member.name))

@@ -15,8 +15,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shardex.errors import ClosedError, FormatError, NotFoundError, UnknownKeyError, storage_errors, unknown_field
-from shardex.formats.columns_tar_table import (
+from shardex.compat.formats.columns_tar.growing_tar import TarMembers
+from shardex.compat.formats.columns_tar.table import (
     TABLE,
     connect,
     field_folders,
@@ -26,7 +26,7 @@ from shardex.formats.columns_tar_table import (
     quoted,
     table_errors,
 )
-from shardex.formats.growing_tar import TarMembers
+from shardex.errors import ClosedError, FormatError, NotFoundError, UnknownKeyError, storage_errors, unknown_field
 
 _IDS_PER_QUERY = 500
 _MOST_FILES = 64
@@ -97,7 +97,7 @@ class ColumnsLookup:
     instead of an own one.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
-    >>> from shardex.formats.columns_tar_session import ColumnsSession
+    >>> from shardex.compat.formats.columns_tar.session import ColumnsSession
     >>> with ColumnsSession(folder) as out:
     ...     out.add_fields(["x"]); out.put({"x": b"bytes of x"}, "a")
     'a'

@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from splitdataloader import SplitDataLoader, write_split_data
 
+from shardex.compat.formats.bins import format as bins
+from shardex.compat.formats.bins.format import BinRows, create, recognise
 from shardex.errors import (
     AlreadyExistsError,
     ArgumentError,
@@ -33,11 +35,10 @@ from shardex.errors import (
 )
 from shardex.features import COMPACT, MSGPACK, NPY, Array, Bytes, Features, Json, Optional, Text, Value
 from shardex.files import Stage, find
-from shardex.formats import bins, open_rows
-from shardex.formats.bins import BinRows, create, recognise
+from shardex.formats import open_rows
 from shardex.rows import AbstractRows, Rows
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "splitdataloader"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "splitdataloader"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))
 
 

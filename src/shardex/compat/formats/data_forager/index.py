@@ -17,13 +17,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.compat.formats.data_forager.samples import NAMES, SCHEMA, TABLE, ForagerIndex, SampleSchema, common_folder
 from shardex.errors import ArgumentError, FormatError, NotFoundError, PathError, StaleIndexError, TruncatedShardError
 from shardex.files import Files, Index, IndexedFile, Scan, Stage, find, probe, scan_each
-from shardex.formats.data_forager import NAMES, SCHEMA, TABLE, ForagerIndex, SampleSchema, common_folder
-from shardex.formats.jsonl.writer import JSON_LINES
-from shardex.formats.line_rows import LineRows
-from shardex.formats.lines import LineScanner
-from shardex.formats.record_rows import map_files
+from shardex.formats import LineRows, LineScanner, map_files
+from shardex.formats.jsonl import JSON_LINES
 from shardex.kernel import Integers, Segments
 from shardex.sources import ByteRange, LocalSource, Source, Stat, plain_name
 

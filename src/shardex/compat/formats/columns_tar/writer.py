@@ -12,10 +12,8 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardex.errors import ArgumentError, FormatError, SchemaError
-from shardex.features import NPY, Array, Feature, Features, Json, Optional, Struct, Text, unwrap_optional
-from shardex.formats.columns_tar_session import ColumnsSession
-from shardex.formats.columns_tar_table import (
+from shardex.compat.formats.columns_tar.session import ColumnsSession
+from shardex.compat.formats.columns_tar.table import (
     COUNTER,
     TABLE,
     check_field_name,
@@ -25,8 +23,10 @@ from shardex.formats.columns_tar_table import (
     schema_sql,
     stored_folder,
 )
-from shardex.formats.sample_writer import SampleWriter, ShardSeries
-from shardex.formats.tar.blocks import header, padding, tar_series
+from shardex.errors import ArgumentError, FormatError, SchemaError
+from shardex.features import NPY, Array, Feature, Features, Json, Optional, Struct, Text, unwrap_optional
+from shardex.formats import SampleWriter, ShardSeries
+from shardex.formats.tar import header, padding, tar_series
 
 _OPTIONAL_FIELDS = ("id", "metadata")
 OWNED = r"index\.sqlite(-wal|-shm|-journal)?|[^/]+_shards/(shard_\d+\.tar|\.shard_\d+\.tar\.[0-9a-f]+\.tmp)"

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from shardex.compat.formats.columns_tar.growing_tar import UNFINISHED, GrowingTar, TarMembers
 from shardex.errors import FormatError, StorageFullError
-from shardex.formats.growing_tar import UNFINISHED, GrowingTar, TarMembers
-from shardex.formats.tar.blocks import members
+from shardex.formats.tar.blocks import members_of
 
 
 def names(path: Path) -> list[str]:
     """The members, read by the core and by the standard library; both raise for a damaged tar."""
-    found = [member.name for member in members(path.read_bytes(), str(path))]
+    found = [member.name for member in members_of(path.read_bytes(), str(path))]
     with tarfile.open(path) as tar:
         assert tar.getnames() == found
     return found

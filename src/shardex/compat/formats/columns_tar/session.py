@@ -24,19 +24,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 
-from shardex.errors import (
-    ArgumentError,
-    ClosedError,
-    DuplicateKeyError,
-    FormatError,
-    SchemaError,
-    ShardexError,
-    SourceError,
-    UnsafeError,
-    storage_errors,
-)
-from shardex.formats.columns_tar_lookup import ColumnsLookup
-from shardex.formats.columns_tar_table import (
+from shardex.compat.formats.columns_tar.growing_tar import GrowingTar, discard, new_draft, remove_abandoned
+from shardex.compat.formats.columns_tar.lookup import ColumnsLookup
+from shardex.compat.formats.columns_tar.table import (
     COUNTER,
     check_field_name,
     connect,
@@ -50,7 +40,17 @@ from shardex.formats.columns_tar_table import (
     stored_folder,
     table_errors,
 )
-from shardex.formats.growing_tar import GrowingTar, discard, new_draft, remove_abandoned
+from shardex.errors import (
+    ArgumentError,
+    ClosedError,
+    DuplicateKeyError,
+    FormatError,
+    SchemaError,
+    ShardexError,
+    SourceError,
+    UnsafeError,
+    storage_errors,
+)
 from shardex.sources import is_url, make_folder, sync_folder
 
 _TAR = re.compile(r"shard_(\d+)\.tar")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
+from shardex.compat.formats.data_forager.format import recognise
 from shardex.errors import (
     ArgumentError,
     FormatError,
@@ -24,12 +25,11 @@ from shardex.errors import (
 from shardex.features import Array, Features
 from shardex.files import find
 from shardex.formats import open_rows
-from shardex.formats.data_forager_folder import recognise
 from shardex.formats.jsonl.format import JsonLines
 from shardex.formats.line_rows import LineRows
-from shardex.formats.tokens.format import NumberRows, NumberWindowRows
+from shardex.formats.number_rows import NumberRows, NumberWindowRows
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "data-forager"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "data-forager"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))
 TOKENS = EXPECTED["tokens_fixed"]
 FREE = Features.of({"tokens": Array("uint16", (None,))})

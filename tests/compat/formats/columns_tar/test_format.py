@@ -22,6 +22,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import shardex as sx
+from shardex.compat.formats.columns_tar.format import ColumnsTarRows, create, recognise
+from shardex.compat.formats.columns_tar.lookup import ColumnsLookup
+from shardex.compat.formats.columns_tar.table import interruptible, steps_of
 from shardex.errors import (
     AlreadyExistsError,
     ArgumentError,
@@ -38,13 +41,10 @@ from shardex.errors import (
 from shardex.features import Array, Features, Json, Optional, Text
 from shardex.files import find
 from shardex.formats import format_named, open_rows
-from shardex.formats.columns_tar import ColumnsTarRows, create, recognise
-from shardex.formats.columns_tar_lookup import ColumnsLookup
-from shardex.formats.columns_tar_table import interruptible, steps_of
 from shardex.kernel import Masked
 from shardex.rows import AbstractRows, Rows
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "synthefy"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "synthefy"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))
 
 
