@@ -202,6 +202,7 @@ def test_interrupt_keeps_finished_parts_and_the_same_command_continues() -> None
     assert not [name for name in os.listdir() if name.endswith(".job")]
 
 
+@pytest.mark.long
 def test_function_of_a_module_on_ray(ray_cluster: Any) -> None:
     run("source", "out", "--transform", "prepare:double", "--executor", "ray")
     assert [sample.y for sample in sx.open("out")] == [*range(0, 20, 2)]

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 @pytest.mark.skipif(not FULL, reason="tests/ray runs the tests of this file too")
 def test_in_namespace() -> None:
-    run_in_namespace(Path(__file__))
+    run_in_namespace("long", Path(__file__))
 
 
 def slow(sample: Any) -> dict[str, Any]:
@@ -82,6 +82,7 @@ def kill_node(cluster: Any, node: Any, with_workers: bool) -> None:
     cluster.remove_node(node, allow_graceful=False)
 
 
+@pytest.mark.long
 def test_nodes_killed_at_random_moments(ray_cluster: Any, tmp_path: Path, expected: list[str]) -> None:
     chance = random.Random(11)
     for number in range(ROUNDS):
@@ -104,6 +105,7 @@ write(Path(sys.argv[1]), "ray")
 """
 
 
+@pytest.mark.long
 def test_drivers_killed_at_random_moments(ray_cluster: Any, tmp_path: Path, expected: list[str]) -> None:
     """A driver is killed; Ray ends its tasks, and the next driver continues and publishes."""
     chance, path = random.Random(12), tmp_path / "d"

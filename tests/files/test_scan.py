@@ -230,6 +230,7 @@ def test_executor_of_the_user(tmp_path: Path) -> None:
     assert len(found) == 3
 
 
+@pytest.mark.long
 def test_ray(tmp_path: Path, ray_cluster: Any) -> None:
     sizes, source = tars(tmp_path, 3), LocalSource(tmp_path)
     here, there = (

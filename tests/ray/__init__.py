@@ -40,12 +40,12 @@ def why_no_namespace() -> str:
     return f"needs a network namespace: {done.stderr.strip()[-200:]}" if done.returncode else ""
 
 
-def run_in_namespace(*files: Path) -> None:
-    """Run the tests with Ray of some files where there is only loopback; skip if that is not possible here."""
+def run_in_namespace(mark: str, *files: Path) -> None:
+    """Run the tests with Ray and a mark of some files where there is only loopback; skip if that is not possible."""
     pytest.importorskip("ray")
     if reason := why_no_namespace():
         pytest.skip(reason)
-    command = [sys.executable, "-m", "tests.ray", "-q", *map(str, files)]
+    command = [sys.executable, "-m", "tests.ray", "-q", "-m", mark, *map(str, files)]
     output = subprocess.PIPE
     with subprocess.Popen(
         command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, text=True, process_group=0

@@ -1,4 +1,4 @@
-"""Runs all tests that need a Ray cluster, in one process, where there is only loopback."""
+"""Runs the tests that need a Ray cluster, in one process, where there is only loopback."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.ray import ROOT, run_in_namespace
 
 
 @pytest.mark.timeout(900)
-def test_all_tests_with_ray() -> None:
+@pytest.mark.parametrize("mark", ["not long", pytest.param("long", marks=pytest.mark.long)])
+def test_all_tests_with_ray(mark: str) -> None:
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    run_in_namespace(*[path for path in files if "ray_cluster: " in path.read_text("utf-8")])
+    run_in_namespace(mark, *[path for path in files if "ray_cluster: " in path.read_text("utf-8")])

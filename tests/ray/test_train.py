@@ -34,6 +34,7 @@ def train(config: dict[str, Any]) -> None:
         ray.train.report({"samples": len(seen)}, checkpoint=checkpoint)
 
 
+@pytest.mark.long  # a framework that trains, like Lightning and the Trainer
 def test_resume_with_another_number_of_workers(ray_cluster: Any, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from ray.train import RunConfig, ScalingConfig

@@ -28,7 +28,7 @@ def double(sample: Any) -> dict[str, Any]:
     return {"x": sample.x * 2, "name": sample.name}
 
 
-@pytest.mark.parametrize("format", ["arrow", "jsonl", "tar"])
+@pytest.mark.parametrize("format", ["arrow", *(pytest.param(one, marks=pytest.mark.long) for one in ("jsonl", "tar"))])
 def test_same_files_as_in_this_process(ray_cluster: Any, tmp_path: Path, format: str) -> None:
     options: dict[str, Any] = {"transform": double, "format": format, "progress": False}
     for name, executor in {"here": None, "ray": "ray"}.items():

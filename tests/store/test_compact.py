@@ -95,6 +95,7 @@ def test_executor_of_the_user(folder: Path, without_workers: list[str]) -> None:
         assert compacted(folder, executor=executor) == without_workers
 
 
+@pytest.mark.long
 def test_on_ray(folder: Path, without_workers: list[str], ray_cluster: Any) -> None:
     assert compacted(folder, executor="ray") == without_workers
 

@@ -30,8 +30,14 @@ NO_FILES = IN_MEMORY | {
 FORMATS = [make for make in MAKERS if make.__name__ not in NO_FILES | {"compressed"}]  # test_compressed.py has those
 WHOLE = {"arrow_in_shards", "parquet", "tar", "jsonl_singles", "csv_singles", "bins", "megatron"}
 """Formats that are also read with access="auto", by which small files are fetched whole."""
-CASES = [(make, "ranged") for make in FORMATS]
-CASES += [(make, "auto") for make in FORMATS if make.__name__ in WHOLE]
+OF_EACH_KIND = {"arrow_in_shards-ranged", "parquet-auto", "tar-ranged", "jsonl-ranged", "megatron-auto"}
+"""The cases of `make test`: columns, columns that are fetched whole, members, lines, token files."""
+CASES = [
+    pytest.param(make, access, id=name, marks=[pytest.mark.long] * (name not in OF_EACH_KIND))
+    for access, makes in (("ranged", FORMATS), ("auto", [make for make in FORMATS if make.__name__ in WHOLE]))
+    for make in makes
+    for name in [f"{make.__name__}-{access}"]
+]
 OPTIONS: dict[str, Any] = {
     "jsonl_singles": {"schema": SINGLES},
     "csv_singles": {"schema": {"f": SINGLES["f"], "c": SINGLES["c"]}},
@@ -54,7 +60,7 @@ def remote_case(make: Callable[[Path], Case], access: str, folder: Path) -> Iter
         yield Case(remote.rows if view is None else view(remote), local.samples)
 
 
-@pytest.mark.parametrize(("make", "access"), CASES, ids=lambda one: one if isinstance(one, str) else one.__name__)
+@pytest.mark.parametrize(("make", "access"), CASES)
 class TestRemoteRows(RowsSuite):
     """The public suite over every format, with files read through the page cache."""
 
@@ -64,6 +70,14 @@ class TestRemoteRows(RowsSuite):
             yield case
 
     test_other_processes = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("make", FORMATS, ids=lambda make: make.__name__)
+def test_every_format(make: Callable[[Path], Case], tmp_path: Path) -> None:
+    """The reads of the suite that `make test` runs for every format."""
+    with remote_case(make, "ranged", tmp_path) as case:
+        RowsSuite().test_ints(case)
+        RowsSuite().test_iteration_and_batches(case)
 
 
 @pytest.mark.parametrize(
