@@ -6,6 +6,7 @@ Files are synced in one place, which knows what that means on each system.
 """
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,16 @@ def test_names_of_modules_say_something() -> None:
     """Except in compat, which has the module names of other systems."""
     names = [path.relative_to(PACKAGE).with_suffix("").parts for path in PACKAGE.rglob("*.py")]
     assert not [name for name in names if name[0] != "compat" and not EMPTY_WORDS.isdisjoint(name)]
+
+
+def test_documents_and_doors_name_all_rooms_and_modules() -> None:
+    contributing, architecture = (PACKAGE.parents[1] / name for name in ("CONTRIBUTING.md", "docs/architecture.md"))
+    assert re.findall(r"^\| `(\w+)` \|", contributing.read_text("utf-8"), re.M) == LIST.split()
+    assert re.findall(r"^\*\*(\w+)\*\*: ", architecture.read_text("utf-8"), re.M) == LIST.split()
+    for room in {*ROOMS} - {"compat"}:
+        names = {path.stem for path in (PACKAGE / room).glob("*.py")} - {"__init__"}
+        door = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text("utf-8"))) or ""
+        assert names <= {*re.findall(r"`(\w+)`", door)}, room
 
 
 def test_a_name_says_which_one() -> None:

@@ -7,6 +7,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `dataset`: the class `Dataset`; `sample_view` has its ways to read, `subset_view` those to choose samples
 - `open`: files, rows and lists to a `Dataset`; `index` also saves an index for SQL or checksums
 - `views`: sorted views, field errors, the text that describes a view, and iterators over batches
+- `show`: a figure of the first samples, for notebooks
 - `split_views`: splits by class, group or time; samplings by class or weight
 - `sliding`: windows over rows that are sorted by time, as samples
 - `dataset_dict`: several datasets by name
@@ -15,6 +16,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `media_rows`: rows whose images, audio and video are decoded
 - `field_decoders`: how a field of media is decoded
 - `layers`: rows converted to a class, or with other names for their fields; the base class of windows
+- `stacked_rows`: several fields as one array
 - `map_rows`: rows mapped by a function of a sample or of a batch
 - `function_calls`: calls functions of users on samples and batches, and checks what they return
 - `typed_views`: finds the layer for a type or lens, and writes changed views back

@@ -11,6 +11,7 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 - `patterns`: natural order, braces, wildcards and words for splits in names
 - `scan`: scans many files in threads or processes
 - `sample_index`: the saved index: file, offset and length of each sample
+- `packed_columns`: the columns of an index, stored in few bytes for each sample
 - `sidecar`: saves derived data next to the files, or in the cache folder
 - `saved_checksums`: saved checksums for files whose format has none
 - `staging`: temporary folders of writers, whose files are published in one step

@@ -16,6 +16,7 @@ storage gets prefetch hints for the plans that follow.
 - `single_batch`: makes a batch by itself: transforms, and replaces bad samples
 - `replacements`: bad samples, and the samples that replace them
 - `loaded_batch`: the batch that users get, with mask and origin
+- `column_forms`: the form of each column of a batch: one array, padded, packed or a list
 - `casts`: dtypes of fields in batches
 - `device_staging`: batches on a device or in pinned memory, many with one copy
 - `batch_executor`: chooses what makes the batches
