@@ -50,7 +50,7 @@ By = str | Sequence[str] | NDArray[Any]
 
 
 def codes_of(view: SubsetView[Any], by: By, what: str, *, optional: bool = False) -> tuple[Integers, int]:
-    """Return a number for each sample, equal for equal values of `by`, and how many there are; from 0 as they appear.
+    """Return a code for each sample, equal for equal values of `by`, counted from 0 as they appear; and their number.
 
     `what` is the name of the argument for errors. With `optional` a missing value is a value like the others.
     """
@@ -138,7 +138,7 @@ def _not_single(name: str, what: str, feature: object) -> SchemaError:
 
 
 def _column_codes(column: pa.ChunkedArray) -> tuple[Integers, int]:
-    """Return a number for each value, as they appear, the last one for a missing value, and how many there are."""
+    """Return a code for each value, counted as they appear, the highest for missing ones; and the number of codes."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     encoded = column.dictionary_encode().unify_dictionaries()
@@ -311,7 +311,7 @@ def _as_time(value: Any, kind: pa.DataType, field: str) -> pa.Scalar:
 
 
 def _as_field(value: date, kind: pa.DataType, field: str) -> date:
-    """Return a date or time as the field has them, with a time of day or without; a zone must fit."""
+    """Return a date or time in the type of the field; raise if its zone does not fit."""
     if pa.types.is_date(kind):
         if not isinstance(value, datetime):
             return value

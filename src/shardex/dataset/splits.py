@@ -212,7 +212,7 @@ class SplitFinder:
                 yield from (Unit(_full_path(files, path), is_folder=_is_archive(path)) for path in files.paths)
 
     def _walk(self, folder: str, files: _Named) -> Iterator[Unit]:
-        """Yield a folder of one split as a whole if it is one dataset; otherwise what is in it."""
+        """Yield a folder of one split as a whole if it is one dataset; otherwise its files and folders."""
         if len({split or DEFAULT for _, split in files}) == 1 and self._is_whole(folder, files):
             yield Unit(folder, is_folder=True, split=files[0][1])
             return
@@ -327,7 +327,7 @@ def _formats(files: Files) -> list[str]:
 
 
 def _only_names(names: Sequence[str]) -> Files:
-    """Return files by their names, those of their content if they are compressed; local plain ones can be read."""
+    """Return files by their names alone; compressed ones have the names of their content."""
     return Files(LocalSource(os.sep), tuple(map(_content_name, names)), tuple(names))
 
 
@@ -337,7 +337,7 @@ def _content_name(name: str) -> str:
 
 
 def _is_archive(name: str) -> bool:
-    """Return whether a file is a folder of others."""
+    """Return whether a file is an archive of other files."""
     return _content_name(name).lower().endswith(".zip")
 
 

@@ -1,4 +1,4 @@
-"""What a syntax tree of SQL says: which fields and tables a statement reads, and where it compares text inside JSON.
+"""Reads syntax trees of SQL: which fields and tables a statement uses, and where it compares text inside JSON.
 
 DuckDB makes the tree (`sql_sandbox.parse`). `UsedFields` checks the tables and functions and collects the names;
 `json_texts` finds comparisons such as ``meta.q = 'good'``, in which DuckDB would read the text as JSON.
@@ -142,7 +142,7 @@ class JsonText:
 
     begin: int
     end: int
-    """Where it is in the statement, in bytes."""
+    """Offset of its end in the statement, in bytes."""
     as_text: str
     """SQL for the same value as text: ``("meta"->>'$."q"')``."""
     texts: tuple[str, ...]

@@ -100,7 +100,7 @@ def _exceeds_float(column: pa.ChunkedArray) -> bool:
 
 
 def stored_table(view: Dataset[Any]) -> pa.Table | None:
-    """Return the stored columns of a view of consecutive rows, in the types of `batches`; None if there are none."""
+    """Return the stored Arrow columns of a view of consecutive rows, in the types of `batches`; None if one lacks."""
     view = view.stored
     rows, order = view.rows, view.order
     if not isinstance(order, Span) or order.step != 1:
@@ -127,7 +127,7 @@ def _type(feature: Feature) -> pa.DataType | None:
 
 
 def _stored_type(view: Dataset[Any], name: str) -> pa.DataType | None:
-    """Return the type of the stored column of a field without a type of its own; None if it is not stored as such."""
+    """Return the type of the stored Arrow column of a field whose feature has no Arrow type; None without column."""
     column = view.rows.column(name)
     return None if column is None else column.type
 

@@ -38,7 +38,7 @@ class Runs:
     which: Integers
     """Number of the buffer in its table."""
     base: Integers
-    """Byte of the buffer at which the stream would begin if all of it were in this buffer."""
+    """Offset in the buffer at which the whole stream would begin if it lay end to end in this buffer."""
 
     def ranges(self, run: Integers, begin: Integers, length: Integers, item: int) -> Iterator[tuple[Ranges, Any]]:
         """Yield the bytes of pieces of runs that are in one table, and which pieces these are."""
@@ -88,7 +88,7 @@ def _joined(
 
 
 def _columns(rows: Any, numbers: Integers, name: str) -> Iterator[tuple[AbstractRows, Any, Integers]]:
-    """Read a field of rows; yield each part that has some, its column, and the places of its rows in `numbers`."""
+    """Read a field of rows; yield each part that has some of the rows, its column, and their places in `numbers`."""
     if isinstance(rows, MediaRows):
         rows = rows.below
     if isinstance(rows, RenamedRows):

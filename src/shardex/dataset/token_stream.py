@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 HUGGINGFACE = "huggingface"
 Labels = bool | Literal["huggingface"]
-"""Whether samples have labels: True for the next tokens, "huggingface" for the same ones, which its models shift."""
+"""Whether samples have labels: True for the next tokens, "huggingface" for the same tokens, which its models shift."""
 LOSS_MASK = "loss_mask"
 """Key of the metadata with the name of a loss mask, and the usual name of one."""
 
@@ -315,7 +315,7 @@ def _as_ragged(column: Column, dtype: np.dtype[Any]) -> Ragged:
 
 
 def integer_dtype(given: Any) -> str | None:
-    """Return the name of a dtype of integers; raise if it is another.
+    """Return the name of a dtype of integers; raise for any other dtype.
 
     >>> integer_dtype(np.int32), integer_dtype(None)
     ('int32', None)
@@ -329,7 +329,7 @@ def integer_dtype(given: Any) -> str | None:
 
 
 def holds(dtype: np.dtype[Any], value: int) -> bool:
-    """Return whether a dtype has this integer; other numbers than integers have all of them, rounded."""
+    """Return whether a dtype holds this integer; floating dtypes hold every integer, rounded."""
     if dtype.kind not in "iu":
         return dtype.kind != "b" or value in (0, 1)
     return int(np.iinfo(dtype).min) <= value <= int(np.iinfo(dtype).max)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def check_type(kind: Any) -> None:
-    """Raise if it is not a sample type."""
+    """Raise if the argument is not a sample type."""
     if not (is_sample_class(kind) or kind is DictSample):
         if isinstance(kind, str):
             raise SchemaError(f"expected a class as the sample type, got {kind!r}; name a format with format={kind!r}")
@@ -46,7 +46,7 @@ def check_type(kind: Any) -> None:
 
 
 def check_callable(function: Any, of: str = "sample") -> None:
-    """Raise if it is not callable."""
+    """Raise if the argument is not callable."""
     if not callable(function):
         raise ArgumentError(f"expected a function of one {of}, got {describe(function)}")
 
@@ -103,7 +103,7 @@ def mapped_view(
 
 
 def put_views(views: Iterable[Any], lens: Lens[Any, Any], onto: Dataset[Any] | None) -> Iterator[Mapping[str, Any]]:
-    """Yield each sample of a dataset with its view put back; without one, samples made from views alone."""
+    """Yield each sample of a dataset with its view put back; without a dataset, samples made from views alone."""
     if onto is None:
         for view in views:
             yield fields_of(lens.put(_typed_view(view, lens)))

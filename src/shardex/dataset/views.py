@@ -153,7 +153,7 @@ def _kind(view: SampleView[Any]) -> str:
 
 
 def _count(view: SampleView[Any]) -> str:
-    """Return how many samples a view has, of how many, and what was chosen."""
+    """Return the number of samples of a view, out of how many rows, and how they were chosen."""
     rows = view.rows
     part = f"{len(view):,} of {len(rows):,} sample" if len(view) < len(rows) else f"{len(view):,} sample"
     return part + "s" * (max(len(view), len(rows)) != 1) + "".join(f", {one}" for one in view.notes)

@@ -35,7 +35,7 @@ class WindowOptions:
     length: int
     stride: int
     offset: int | None
-    """None: windows at every begin, of which an order chooses some."""
+    """Begin of the first window; None for windows at every begin, of which an order chooses some."""
     field: str | None
     across: bool
     partial: bool
@@ -45,7 +45,7 @@ class WindowOptions:
 
     @property
     def need(self) -> int:
-        """Tokens of a whole window; one more than it has if the next tokens are labels."""
+        """Tokens that a whole window reads: one more than `length` if the labels are the next tokens."""
         return self.length + self.shift
 
     @property
@@ -87,7 +87,7 @@ def windows_of(
     loss_mask: str | bool | None,
     **more: Any,
 ) -> tuple[StreamWindowRows, Order | None, str]:
-    """Return the windows of documents: rows, an order of them if it is not their own, and a text for their `repr`."""
+    """Return the windows of documents: rows, an order of them (None: as they are), and a text for the `repr`."""
     options = {**more, "dtype": integer_dtype(dtype)}
     whole_number("ignore_index", options["ignore_index"])
     length = whole_number("length", length, 1)

@@ -62,10 +62,10 @@ _WHOLE = "done/whole.json"
 
 @dataclass(frozen=True)
 class Began:
-    """What there is when a call begins that adds samples; it shows what other runs of the same job do meanwhile."""
+    """State of a target when a call that adds samples begins: it shows later what other runs did meanwhile."""
 
     state: Any
-    """That of the target (`Join.state`)."""
+    """State of the target (`Join.state`)."""
     jobs: frozenset[str]
     """Names of the folders of jobs with this target."""
 
