@@ -83,5 +83,5 @@ def uses_of(manifest: Manifest) -> Iterator[FileUse]:
 
 
 def _columns(file: DataFile, schema: pa.Schema) -> tuple[pa.Field, ...]:
-    pairs = [(name, column) for name, column in file.fields.items() if name in schema.names]
-    return tuple(schema.field(name).with_name(column) for name, column in pairs)
+    known = dict(zip(schema.names, schema, strict=True))  # looked up by name, as a file may have many columns
+    return tuple(known[name].with_name(column) for name, column in file.fields.items() if name in known)
