@@ -14,7 +14,7 @@ import pytest
 import shardex as sx
 from shardex.errors import AlreadyExistsError, ArgumentError, SchemaError, UnknownFormatError
 from shardex.features import Features
-from shardex.formats import FORMATS, format_named
+from shardex.formats import format_named, format_names, signature_of
 from shardex.sources import place_of
 from tests.formats.cases import NAMES, kind
 
@@ -72,6 +72,7 @@ def test_dtypes_are_given_as_text_or_as_numpy_types(tmp_path: Path, dtype: Any) 
 
 
 def test_format_modules_are_imported_when_needed() -> None:
-    modules = sorted({"pyarrow.parquet", "sqlite3", *(one.format.partition(":")[0] for one in FORMATS.values())})
+    formats = (signature_of(name).format.partition(":")[0] for name in format_names())
+    modules = sorted({"pyarrow.parquet", "sqlite3", *formats})
     code = f"import sys, shardex.formats; print([name for name in {modules} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"

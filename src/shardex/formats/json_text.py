@@ -58,7 +58,7 @@ def _refuse_bytes(features: Features) -> None:
         if isinstance(feature, BytesFeature):
             raise SchemaError(
                 f"expected a feature that JSON can hold, got bytes - at field {name}; JSON has text but no bytes: "
-                'decode them to text, or choose a format that has them ("arrow", "tar", "bins")'
+                'decode them to text, or choose a format that has them ("arrow", "tar")'
             )
         if isinstance(feature, Array) and feature.dtype is not None and np.dtype(feature.dtype).kind not in "biuf":
             raise SchemaError(f"expected numbers that JSON can hold, got {feature} - at field {name}")

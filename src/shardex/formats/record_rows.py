@@ -1,4 +1,4 @@
-"""Rows whose samples are byte ranges of files: the common code of tar, JSONL, tokens and bins.
+"""Rows whose samples are byte ranges of files: the common code of tar, JSON Lines, text, CSV and numbers.
 
 File, offset and length of a row come from `Locations`: an `Index` that shardex made, a table that another tool made
 (`MappedIndex`), or arithmetic. `RecordRows` turns rows into `Ranges` of the mapped files; a format decodes them into

@@ -1,6 +1,6 @@
 """Common code of the writers of record formats: fitting and encoding samples, numbered shards.
 
-`SampleWriter` is the base of the writers of jsonl, tar, tokens, bins and columns_tar. `ShardSeries` writes encoded
+`SampleWriter` is the base of the writers of record formats. `ShardSeries` writes encoded
 samples to numbered files of limited size. `files.StagedWriter` stages and publishes the files.
 """
 

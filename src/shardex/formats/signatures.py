@@ -106,21 +106,6 @@ FORMATS: dict[str, Signature] = {
         extensions=_ARROW,
         check="shardex.native.format:recognise",
     ),
-    "columns_tar": Signature(
-        format="shardex.compat.formats.columns_tar.format:FORMAT",
-        markers=("index.sqlite",),
-        check="shardex.compat.formats.columns_tar.format:recognise",
-    ),
-    "bins": Signature(
-        format="shardex.compat.formats.bins.format:FORMAT",
-        markers=("index.dat",),
-        check="shardex.compat.formats.bins.format:recognise",
-    ),
-    "data_forager": Signature(
-        format="shardex.compat.formats.data_forager.format:FORMAT",
-        markers=("index/sample_locations.bin",),
-        check="shardex.compat.formats.data_forager.format:recognise",
-    ),
     "tokens": Signature(
         format="shardex.formats.tokens.format:FORMAT", markers=("tokens.json",), extensions=(".tokens",)
     ),

@@ -3,7 +3,7 @@
 It reads ustar, pax and GNU long names, sizes in octal or base-256; each checksum is verified and each size compared
 with the file. A tar must end with a block of zeros: without it, it was cut off. It writes plain ustar with fixed
 metadata, so that equal data gives equal bytes. Nothing is ever extracted, and links raise an error. `tar_members` and
-`columns_tar` interpret the names.
+other formats interpret the names.
 """
 
 from __future__ import annotations
