@@ -1,7 +1,7 @@
 """`AllOrNothing`: the common base class of writers and transactions, which are open, then closed or aborted.
 
 `AllOrNothing` keeps the state and decides when to publish and when to discard. Its subclasses implement these steps:
-`StagedWriter` in `staging`, the writers of `store` and `dataset`, and `Edit`.
+`StagedWriter` in `staging`, the writers of `native` and `dataset`, and `Edit`.
 """
 
 from __future__ import annotations

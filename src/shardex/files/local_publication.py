@@ -33,7 +33,7 @@ class Listing:
 
     folder: str
     inode: int
-    """That of the folder; 0 if there is none."""
+    """Inode of the folder; 0 if there is no folder."""
     shards: frozenset[str]
 
     def added(self, later: Listing) -> Listing:

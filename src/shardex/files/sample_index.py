@@ -61,7 +61,7 @@ class IndexedFile:
     probe: str = field(default="", repr=False)
     """Checksum of some parts of a local file; empty for other files."""
     identity: str = field(default="", repr=False, compare=False)
-    """That of its `Stat`."""
+    """The identity in the `Stat` of the file."""
 
     def has_stat(self, stat: Stat) -> bool:
         """Return whether size and tag are those of the file that was scanned."""

@@ -193,7 +193,7 @@ class _FoundLines:
         self._last["length"] = np.empty(0, np.uint32)
 
     def room(self, sample: memoryview, left: int) -> tuple[NDArray[Any], NDArray[np.uint32]]:
-        """Return arrays for offsets and lengths, which are not full; `left` bytes follow, which begin with `sample`."""
+        """Return arrays with room for offsets and lengths; `left` bytes, from `sample` on, are still to be scanned."""
         if self.count == len(self._last["offset"]):
             # Usually enough for all lines, so that nothing is joined; memory that is not filled takes no pages.
             needed = min(int(1.1 * (count_newlines(sample) + 1) * left / len(sample)) + 1, _MOST_ROOM)

@@ -1,6 +1,6 @@
 """Records of numbers in files of other tools: where they lie (`PlacedRecords`), and how they are written.
 
-`nanogpt` and `numpy_files` read files in which the places of records are arithmetic: a header, and then records of one
+`nanogpt` and `npy` read files in which the places of records are arithmetic: a header, and then records of one
 size, or one record that is the whole file. `NumberWriter` writes the arrays of one field one after another;
 `HeadedShards` are files that begin with a header, which is complete when their last record is written.
 """
@@ -43,7 +43,7 @@ def first_bytes(source: Source, path: str, count: int) -> bytes:
 class PlacedRecords:
     """Locations of records by arithmetic: file k has `counts[k]` records of `widths[k]` bytes, from `begins[k]` on.
 
-    `stamp` is what else the records depend on, for the fingerprint.
+    `stamp` is added to the fingerprint: it stands for everything else that the records depend on.
     """
 
     def __init__(

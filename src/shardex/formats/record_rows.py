@@ -274,7 +274,7 @@ class DictRows(RecordRows):
 
     @property
     def media_fields(self) -> Sequence[str]:
-        """Those in the schema: keys that are found in records have no media."""
+        """Fields with media in the schema: keys that are found in records have none."""
         return () if self._schema is None else media_in(self._schema)
 
     @cached_property
@@ -290,7 +290,7 @@ class DictRows(RecordRows):
         return KeyScan(self._make_decoder, self._sample_or_none)
 
     def scan_keys(self, rows: Integers, scan: KeyScan) -> None:
-        """Add the keys of these records; without those that cannot be read, a read of them raises an error."""
+        """Add the keys of these records; those that cannot be read are skipped, as a read of them raises the error."""
         try:
             scan.add(self.ranges(rows).bytes())
         except FormatError:

@@ -2,7 +2,7 @@
 
 In: encoded files (JPEG, PNG, FLAC, MP4, ...) as bytes, paths, PIL images or arrays. Out: bytes to store, arrays (of an
 image: height, width, channels; of audio: frames, channels; of a video: frames, height, width, channels), what a header
-says. This room knows nothing of features, rows or datasets: `schema` decides what a field is, and `dataset` when it is
+says. This room knows nothing of features, rows or datasets: `features` decides what a field is, `dataset` when it is
 decoded.
 
 simplejpeg and Pillow (the extra `images`), soundfile (`audio`) and PyAV (`video`) are imported when they are first

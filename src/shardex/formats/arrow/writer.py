@@ -1,7 +1,7 @@
 """`ArrowFilesWriter`: writes Arrow IPC files of a given Arrow schema, as stable-datasets has them, in one step.
 
-The native format (`store`) decides on Arrow types itself. Here the schema is given, values are those that Arrow takes,
-and a `_metadata.json` lists the files, which `arrow_files` reads. Record batches have a given number of rows; they are
+The native format (`native`) decides on Arrow types itself. Here the schema is given, values are those that Arrow takes,
+and a `_metadata.json` lists the files, which `files` reads. Record batches have a given number of rows; they are
 shorter where rows are large, so that a writer holds about `_MOST_BYTES` at a time.
 """
 

@@ -2,7 +2,7 @@
 
 `CsvScanner` finds the records once and an `Index` stores their offsets; then each record is a byte range. A read
 gathers the bytes of its records and parses them by one call of Arrow; a single sample of plain cells is split in
-Python. Without a schema, the type of each column is found in all records (`csv_cells`) and saved as the fields of JSON
+Python. Without a schema, the type of each column is found in all records (`cells`) and saved as the fields of JSON
 lines are. `CsvWriter` writes shards with a header each.
 """
 

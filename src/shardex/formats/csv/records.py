@@ -3,7 +3,7 @@
 A newline ends a record if it is outside quotes: if the number of quotes before it is even. `CsvScanner` counts quotes
 and newlines of a piece at once, for both cases (the piece begins outside or inside quotes), so that pieces can be
 scanned at the same time. A quote inside a cell that does not begin with one is text; a file with such quotes is scanned
-quote by quote. Blank lines, a byte order mark and carriage returns are left out. `csv_files` parses the records.
+quote by quote. Blank lines, a byte order mark and carriage returns are left out. `cells` parses the records.
 """
 
 from __future__ import annotations

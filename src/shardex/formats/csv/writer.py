@@ -1,4 +1,4 @@
-"""Writes samples as CSV files with a header each; used by `csv_files`.
+"""Writes samples as CSV files with a header each; used by `format`.
 
 Text is quoted if another reading could change it. A missing value is an empty cell.
 """
@@ -23,7 +23,7 @@ _TO_QUOTE = re.compile(r'[",\n\r]|^\s|\s$|^$|^\ufeff')
 
 
 class CsvWriter(SeriesWriter):
-    """Writes samples as records into numbered files; made by `csv_files.create`."""
+    """Writes samples as records into numbered files; made by `format.create`."""
 
     def __init__(self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str) -> None:
         check_shard_options(shard_rows, shard_size, prefix)

@@ -1,7 +1,7 @@
 """Which files of a folder are media, and what their names say: kind, class, caption. Pure functions of paths.
 
 Images, audio and video are recognised by their extensions, in any case. Hidden files and what systems leave behind
-(``.DS_Store``, ``__MACOSX/``) are no data. `media_folder` reads the files, `media_metadata` the tables beside them.
+(``.DS_Store``, ``__MACOSX/``) are no data. `format` reads the files, `metadata` the tables beside them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METADATA = ("metadata.jsonl", "metadata.csv")
 FILE_NAME = "file_name"
 """The column of such a table with the path of a file."""
 LABELS = ("top", "parent", "path")
-"""Which folder of a path is its class: the first one, the last one, or all of them."""
+"""Values of the option `label`: the class of a file is its first folder, its last one, or all of them."""
 
 
 def extension_of(path: str) -> str:

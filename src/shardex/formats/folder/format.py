@@ -3,7 +3,7 @@
 The fields are the bytes of the file (`image`, `audio` or `video`), its class if files are in class folders (`label`),
 its path, the caption beside it (``a.txt`` beside ``a.jpg``), and the columns of ``metadata.csv`` or ``metadata.jsonl``.
 A file is read whole, when a field of it is asked for; many remote ones are downloaded at once. No file stays mapped or
-open, so there may be millions. `media_files` says what names mean, `media_metadata` matches tables with files.
+open, so there may be millions. `files` says what names mean, `metadata` matches tables with files.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ class MediaFileRows(ShardRows):
 
 
 def _declared(found: Features, schema: Features, kind: str, where: str) -> Features:
-    """Return the features of all fields: those in the schema, where it has some."""
+    """Return the features of all fields; those in the schema replace the default ones."""
     for name, feature in schema.items():
         if name not in found:
             raise SchemaError(f"{where}: expected fields out of {', '.join(found)}, got {name!r} - at field {name}")

@@ -109,7 +109,7 @@ def _row_of_each(rows: CsvRows | JsonLines, tables: Sequence[str]) -> dict[str, 
 
 
 def _in_their_spelling(row_of: dict[str, int], media: Sequence[str]) -> dict[str, int]:
-    """Return the rows by paths as files have them: accents may be letters of their own in one of both."""
+    """Return the rows by the paths of files in their Unicode form: names in tables may have composed accents or not."""
     there = set(media)
     if all(path in there for path in row_of):
         return row_of

@@ -14,7 +14,7 @@ _TABLES = (".csv", ".tsv")
 _SHARDS = (".tar", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", ".npy", ".bin", *_TABLES)
 """Extensions of other formats."""
 _MANY = 10
-"""So many media files for each shard of another format are no figures beside it."""
+"""With this many media files for each shard of another format, they are the samples, not figures beside the shards."""
 _HEAD = 64 << 10
 
 

@@ -59,7 +59,7 @@ def extension_for(data: bytes, kind: str) -> str:
 
 
 class MediaWriter(SampleWriter):
-    """Writes media files and their metadata; made by `media_folder.create`."""
+    """Writes media files and their metadata; made by `format.create`."""
 
     def __init__(self, path: str, features: Features, mode: str) -> None:
         if mode == "append":

@@ -43,7 +43,7 @@ class LineColumns:
 
     @classmethod
     def of(cls, features: Features, *, strict: bool) -> LineColumns | None:
-        """Return a reader of fields; None if the kernel has none. `strict` refuses lines with other keys."""
+        """Return a reader of fields; None if the kernel cannot parse them. `strict` refuses lines with other keys."""
         kinds = {name: _OF_FEATURES.get(unwrap_optional(feature)) for name, feature in features.items()}
         parser = JsonLineParser.of(kinds, strict=strict)
         return None if parser is None else cls(parser, features)

@@ -42,7 +42,7 @@ _OPENING, _CLOSING = b"{}"
 _BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _decode_any = msgspec.json.Decoder().decode
 _MANY_ROWS = 1024
-"""Rows from which on it pays off to find out which of them are the same."""
+"""Number of rows from which on looking for repeated rows pays off."""
 _DECODED_FIRST = 64
 """Lines that are decoded to find the first keys and kinds of values."""
 

@@ -135,7 +135,7 @@ class _Groups:
         self._open.pop(number, None)
 
     def _footer_size(self, number: int) -> int:
-        """Return the size that the end of a file says; that of another file is no size, and up to 4 GiB."""
+        """Return the size of the footer in the last bytes of a file; in a file that is no Parquet it is any number."""
         size = self._data.open(number).size
         tail = self._data.slice(number, max(0, size - 8), size).tobytes()
         return 8 + int.from_bytes(tail[:4], "little") if tail[4:] in _MAGIC else 0

@@ -74,7 +74,7 @@ def decoded_size(data: memoryview, values: int, width: int | None) -> DecodedSiz
 
 
 def repeated_bytes(table: pa.Table) -> int:
-    """Return how many bytes the values take that a table has as numbers in a dictionary."""
+    """Return the bytes that the values of a table take which are stored as indices into a dictionary."""
     return sum(_length(chunk) for column in table.columns for chunk in column.chunks)
 
 

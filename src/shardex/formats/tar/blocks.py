@@ -2,8 +2,8 @@
 
 It reads ustar, pax and GNU long names, sizes in octal or base-256; each checksum is verified and each size compared
 with the file. A tar must end with a block of zeros: without it, it was cut off. It writes plain ustar with fixed
-metadata, so that equal data gives equal bytes. Nothing is ever extracted, and links raise an error. `tar_members` and
-other formats interpret the names.
+metadata, so that equal data gives equal bytes. Nothing is ever extracted, and links raise an error. `members` and other
+formats interpret the names.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class TarRows(ExtractedRows):
 
     @property
     def media_fields(self) -> Sequence[str]:
-        """Those of media by their extension or the schema; keys of MessagePack maps have none."""
+        """Fields with media, by their extension or the schema; keys of MessagePack maps have none."""
         return media_in(self._schema if self._as_map else self.features)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Reads a remote tar from several places at once: the lanes of `tar_remote_headers`, and the bytes that were read.
+"""Reads a remote tar from several places at once: the lanes of `remote_headers`, and the bytes that were read.
 
 A lane begins in the middle of the tar: it searches a block that looks like a header (magic and checksum), and from
 there on follows the sizes in the headers, up to where the next lane began. The blocks that it reads are only kept in

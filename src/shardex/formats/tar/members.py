@@ -1,6 +1,6 @@
 """Finds (`TarScanner`) and writes (`TarWriter`) samples in tars by the rules of WebDataset; repairs damaged tars.
 
-This module deals with names and bytes of members; `tar_fields` encodes and decodes the values.
+This module deals with names and bytes of members; `fields` encodes and decodes the values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads the headers of remote tars in few round trips and with few bytes.
 
-`header_bytes` returns the input of `tar_blocks.members`: the mapped bytes of a local file, or `RemoteHeaders`, which
+`header_bytes` returns the input of `blocks.members_of`: the mapped bytes of a local file, or `RemoteHeaders`, which
 reads ahead. Each time `members_of` needs a header that was not read yet, all reads of one step run concurrently:
 
 - Where the distances between headers repeat (members of one size, or samples of equal fields), the next headers are
@@ -11,7 +11,7 @@ reads ahead. Each time `members_of` needs a header that was not read yet, all re
 
 None of that decides what the tar contains. `members_of` follows the headers from the first one on and uses a block only
 if it arrives at exactly that offset, so a header inside the data of a member (a tar in a tar) costs reads, not
-correctness. `tar_lanes` chooses the places of the lanes.
+correctness. `lanes` chooses the places of the lanes.
 """
 
 from __future__ import annotations

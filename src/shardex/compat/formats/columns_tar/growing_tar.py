@@ -40,7 +40,7 @@ def lock_file(descriptor: int) -> bool | None:
 
 
 class FileBytes:
-    """The bytes of an open file, as `tar_blocks.members` reads them: slices, without a mapping."""
+    """The bytes of an open file, as `members_of` reads them: slices, without a mapping."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,6 +1,6 @@
 """`ColumnsSession`: adds samples to a `columns_tar` folder one by one, in as many sessions and processes as needed.
 
-`columns_tar_writer` writes a whole dataset, which appears at its end. This changes a folder in place, as
+`writer` writes a whole dataset, which appears at its end. This changes a folder in place, as
 synthefy-dataset-utils does, and is safe against crashes:
 
 - an array is in its tar before the row that names it is in the table, and synced before that row is committed;
