@@ -42,6 +42,13 @@ def test_packages_are_small_and_use_public_names(package: Path) -> None:
     assert not re.findall(r"from shardex\.\w+\.\w+ import|from shardex\S* import _", text), "only doors are public"
 
 
+def test_the_guide_shows_the_packages() -> None:
+    page = (ROOT / "docs" / "extend.md").read_text("utf-8")
+    shown = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", page, re.DOTALL)
+    assert len(shown) == 6
+    assert all((ROOT / "examples" / "plugins" / path).read_text("utf-8") == text for path, text in shown)
+
+
 def test_shardex_does_not_know_the_packages() -> None:
     names = {path.parent.name for package in PACKAGES for path in package.glob("*/__init__.py")}
     source = "".join(path.read_text("utf-8") for path in (ROOT / "src" / "shardex").rglob("*.py"))
