@@ -98,12 +98,34 @@ def make(one: Environment) -> None:
         print(f"making {folder.name}", flush=True)
         subprocess.run([one.python, "-m", "venv", "--clear", str(folder)], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *one.requirements], check=True)
-        (site,) = folder.glob("lib/python*/site-packages")
-        (site / "shardex.pth").write_text(f"{ROOT / 'src'}\n", "utf-8")
+        (site_of(folder) / "shardex.pth").write_text(f"{ROOT / 'src'}\n", "utf-8")
         script = folder / "bin" / "shardex"
         script.write_text(f"#!{python}\nfrom shardex.cli import main\nmain()\n", "utf-8")
         script.chmod(0o755)
         stamp.write_text(wanted, "utf-8")
+    write_metadata(site_of(folder))
+
+
+def site_of(folder: Path) -> Path:
+    """Return the folder of the packages of an environment."""
+    (site,) = folder.glob("lib/python*/site-packages")
+    return site
+
+
+def write_metadata(site: Path) -> None:
+    """Write the metadata of this checkout, whose entry points name formats, as an installed package has it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    folder = site / f"{project['name']}-{project['version']}.dist-info"
+    folder.mkdir(exist_ok=True)
+    (folder / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n", "utf-8"
+    )
+    groups = {
+        group: "".join(f"{name} = {at}\n" for name, at in points.items())
+        for group, points in project["entry-points"].items()
+    }
+    text = "\n".join(f"[{group}]\n{points}" for group, points in groups.items())
+    (folder / "entry_points.txt").write_text(text, "utf-8")
 
 
 def tested(one: Environment, arguments: list[str], *, together: bool) -> bool:

@@ -176,6 +176,11 @@ def matches(files: Files) -> Iterator[tuple[str, int]]:
                 yield name, sure
 
 
+def sure_format(files: Files) -> str | None:
+    """Return the name of the format that these files surely have; None if none is sure."""
+    return next((name for name, sure in matches(files) if sure == SURE), None)
+
+
 def recognise(files: Files) -> str:
     """Return the name of the one format that these files have."""
     likely = []

@@ -7,8 +7,10 @@ from typing import Any
 
 from shardex.errors import SchemaError
 from shardex.features import Features
+from shardex.files import find
 from shardex.formats.json_text import JsonEncoder
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
+from shardex.formats.signatures import sure_format
 
 JSON_LINES = (".jsonl", ".ndjson", ".json-lines")
 """Extensions of files of JSON lines."""
@@ -25,10 +27,12 @@ class LineWriter(SeriesWriter):
         super().__init__(path, mode, features, OWNED)
         with self._abort_on_error():
             for existing in self._stage.existing:
-                if existing == "index/file_location.txt" or existing.lower().endswith((".ndjson", ".json-lines")):
+                if existing.lower().endswith((".ndjson", ".json-lines")):
                     raise SchemaError(
                         f"{self.path}: expected nothing but .jsonl files to append to, got {existing} too"
                     )
+            if self._stage.existing and (other := sure_format(find(self.path))):
+                raise SchemaError(f"{self.path}: expected JSON lines to append to, got a folder of the format {other}")
             first = self._stage.next_number(prefix, ".jsonl")
         self._shards = ShardSeries(
             self._stage, lambda number: f"{prefix}-{number:05d}.jsonl", first, rows=shard_rows, size=shard_size

@@ -259,3 +259,12 @@ def test_options_of_other_samples_are_refused(tmp_path: Path) -> None:
         sx.open(numbers, window=0)
     rows = stored(numbers, schema=Features.of({"ids": Array("uint16", (None,))}))
     assert str(rows.features) == "ids uint16[2]"
+
+
+def test_folders_are_not_appended_to_as_lines(tmp_path: Path) -> None:
+    """The new lines would not be in the index."""
+    sx.write(tmp_path, [{"n": 1}], format="data_forager", mode="overwrite")
+    with pytest.raises(SchemaError, match="expected JSON lines to append to, got a folder of the format data_forager"):
+        sx.create(tmp_path, {"n": int}, format="jsonl", mode="append")
+    assert [one.n for one in sx.open(tmp_path)] == [1]
+    assert [one.n for one in sx.open(tmp_path, format="jsonl")] == [1], "without the index"
