@@ -8,9 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +16,7 @@ import pytest
 from shardex.errors import AlreadyExistsError, ArgumentError, SourceError
 from shardex.files import MODES, Stage, check_mode, visible_paths
 from shardex.files.local_publication import LocalPublication
-from shardex.files.upload import put_claimed
 from shardex.sources import LocalSource
-from shardex.sources.memory import MemorySource
 
 Content = dict[str, str]
 
@@ -447,43 +443,6 @@ def test_next_number_while_another_writer_adds_shards(target: Path, monkeypatch:
 
     monkeypatch.setattr(LocalSource, "paths", add_after)
     assert stage.next_number("s", ".tar") == 1
-
-
-# -- upload ---------------------------------------------------------------------------------------------------------
-
-
-class FailingPlace(MemorySource):
-    """A place where one file cannot be written."""
-
-    def put(self, path: str, data: Any) -> None:
-        if path == "2":
-            raise SourceError(5, "no")
-        super().put(path, data)
-
-
-def upload(files: Sequence[str], place: MemorySource) -> None:
-    def put(paths: Sequence[str]) -> None:
-        for path in paths:
-            place.put(path, b"1")
-
-    put_claimed(place, files, put)
-
-
-def test_upload_removes_its_files_after_an_error() -> None:
-    place = FailingPlace()
-    with pytest.raises(SourceError):
-        upload(["1", "2"], place)
-    assert list(place.files) == []
-
-
-@pytest.mark.parametrize(
-    ("existing", "problem"), [(".shardex/claim", "another writer is writing here"), ("a", "another writer wrote here")]
-)
-def test_upload_raises_if_another_writer_was_there(existing: str, problem: str) -> None:
-    place = MemorySource({existing: b""})
-    with pytest.raises(AlreadyExistsError, match=problem):
-        upload(["1"], place)
-    assert list(place.files) == [existing]
 
 
 def test_the_temporary_folder_is_made_with_the_first_file(tmp_path: Path) -> None:

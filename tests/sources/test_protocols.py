@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
 
@@ -95,6 +95,45 @@ def test_put_and_copy_set_the_time(place: Place) -> None:
     assert bytes(place.load("folder/0")) == b"content"
     with pytest.raises(NotFoundError, match="missing"):
         place.copy("missing", "folder/x")
+
+
+def test_root_and_names(place: Place) -> None:
+    assert place.is_empty() and place.names() == set()
+    assert place.root_kind() == ("folder" if place.is_remote else "missing")
+    place.make_root()
+    assert place.is_empty() and place.root_kind() == "folder"
+    for path in ("a", "b/ca", "b/cb/d", "b/e"):
+        place.put(path, b"")
+    assert not place.is_empty()
+    assert (place.names(), place.names("b/"), place.names("b/c")) == ({"a", "b"}, {"ca", "cb", "e"}, {"ca", "cb"})
+    assert place.names("missing/") == place.names("z") == set()
+
+
+def test_remove_folder_keeps_an_order(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ("job/done/1", "job/parts/2/x", "job/commit", "job/other", "job2/x", "x"):
+        place.put(path, b"")
+    removed, remove_all = list[list[str]](), place.remove_all
+
+    def remove(paths: Iterable[str]) -> None:
+        removed.append(list(paths))
+        remove_all(removed[-1])
+
+    monkeypatch.setattr(place, "remove_all", remove)
+    place.remove_folder("job", first=("done", "parts"), last="commit")
+    assert place.paths() == ["job2/x", "x"]
+    if place.is_remote:
+        assert removed == [["job/done/1"], ["job/parts/2/x"], ["job/other"], ["job/commit"]]
+    place.remove_folder("job")
+
+
+def test_kept_bytes_of_a_mapped_file(place: Place) -> None:
+    place.put("a", b"content")
+    view = place.map("a")[2:4]
+    assert bytes(place.keep(view)) == b"nt"
+    assert (place.keep(view) is view) != place.is_remote
+    draft = place.draft()
+    assert draft.is_elsewhere == place.is_remote and (place.concurrent_calls > 1) == place.is_remote
+    draft.discard()
 
 
 @pytest.mark.parametrize("path", ["a", "a/b", ".hidden", "...", "a..b", "12:30.tar", "a/c:d", "é", " "])
