@@ -421,9 +421,19 @@ class TestRows(RowsSuite):
     def case(self, make: Callable[[Path], Case], tmp_path: Path) -> Case:
         return make(tmp_path / "data")
 
-    @pytest.mark.parametrize("method", ["fork"])
-    def test_other_processes(self, case: Case, method: str) -> None:
-        super().test_other_processes(case, method)
+    test_other_processes = None  # type: ignore[assignment]
+
+
+IN_PROCESSES = (arrow, arrow_table, parquet_mixed, jsonl, tar, tokens_free, columns_tar, media_folder, joined, sliding)
+"""What `make test` reads in forked processes: columns in files and in memory, records, a database, files, views."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(one, id=one.__name__, marks=[pytest.mark.long] * (one not in IN_PROCESSES)) for one in MAKERS],
+)
+def test_forked_processes(make: Callable[[Path], Case], tmp_path: Path) -> None:
+    RowsSuite().test_other_processes(make(tmp_path / "data"), "fork")
 
 
 @pytest.mark.parametrize("make", [arrow_in_shards, tar, joined], ids=lambda make: make.__name__)

@@ -17,6 +17,8 @@ __all__ = ["bucket", "seaweed"]
 
 FOLDER = Path(__file__).parent / "jobs"
 ALONE = ("conftest", "s3", "fit_accelerate", "fit_lightning", "fit_trainer")
+SLOW = ("prepare_corpus", "time_series")
+"""Jobs whose steps prepare.md, text.md, store.md and train.md have too."""
 IN_PYTHON = sorted(path.stem for path in FOLDER.glob("[a-z]*.py") if path.stem not in ALONE)
 
 
@@ -35,7 +37,9 @@ def needs(job: str) -> pytest.MarkDecorator:
     return mark
 
 
-@pytest.mark.parametrize("job", [pytest.param(job, marks=needs(job)) for job in IN_PYTHON])
+@pytest.mark.parametrize(
+    "job", [pytest.param(job, marks=[needs(job), *([pytest.mark.long] * (job in SLOW))]) for job in IN_PYTHON]
+)
 def test_job(tmp_path: Path, job: str) -> None:
     run([sys.executable, "-W", "error", str(FOLDER / f"{job}.py")], tmp_path)
 

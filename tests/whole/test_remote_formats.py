@@ -228,11 +228,18 @@ def bytes_read(remotes: list[FakeRemote]) -> int:
 
 
 HOW: list[dict[str, Any]] = [{}, {"access": "ranged"}, {"cache": False, "access": "ranged"}, {"access": "whole"}]
+IN_EVERY_WAY = (arrow, parquet, jsonl, tar, columns_tar)
+"""What `make test` reads in every way: columns, lines, members, a database; other formats it reads as by default."""
+READS = [
+    pytest.param(make, how, id=name, marks=[pytest.mark.long] * bool(how and make not in IN_EVERY_WAY))
+    for how in HOW
+    for make in MAKERS
+    for name in [f"{make.__name__}-{'-'.join(map(str, how.values())) or 'auto'}"]
+]
 
 
 @pytest.mark.usefixtures("_missing_pages_filled")
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("how", HOW, ids=lambda how: "-".join(map(str, how.values())) or "auto")
+@pytest.mark.parametrize(("make", "how"), READS)
 def test_remote_reads_equal_local_reads(make: Any, how: dict[str, Any], made: Any, tmp_path: Path) -> None:
     folder = made(make)
     local = sx.open(folder)
