@@ -7,6 +7,7 @@ where there is one, and ```` ```python needs litdata ```` runs where that packag
 page shows are those that its blocks write under the same name.
 """
 
+import ast
 import gc
 import importlib.util
 import os
@@ -173,3 +174,24 @@ def test_named_modules_and_classes_exist(document: str) -> None:
 def defines(module: Path, name: str) -> bool:
     """Whether a module defines a class, function or constant at its top level."""
     return re.search(rf"^(?:class |def )?{name}\b", module.read_text("utf-8"), re.MULTILINE) is not None
+
+
+ELSEWHERE = {"np.savez", "numpy.memmap", "to_pandas_dtype", "async", "z_stream"}
+"""Names of other packages, which docstrings give as names of code."""
+EXAMPLES = {"part2", "part10", "year", "lang", "pyproject.toml"}
+
+
+def test_docstrings_name_what_exists() -> None:
+    """Each `name` in a docstring is in the code of the package, or a module: a renamed one is found here."""
+    package = ROOT / "src" / "shardex"
+    known, named = {"py", "c", *(path.stem for path in package.rglob("*.c"))}, set[str]()
+    for path in package.rglob("*.py"):
+        known.update(path.relative_to(package.parent).with_suffix("").parts)
+        source = path.read_text("utf-8")
+        nodes = [one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Expr)]
+        texts = [one.value for one in nodes if isinstance(one.value, ast.Constant) and isinstance(one.value.value, str)]
+        of_texts = {number for one in texts for number in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
+        code = [line for number, line in enumerate(source.splitlines(), 1) if number not in of_texts]
+        known.update(re.findall(r"\w+", "\n".join(code)))
+        named.update(name for one in texts for name in re.findall(r"(?<!`)`([A-Za-z_][\w.]*)`(?!`)", str(one.value)))
+    assert not {name for name in named - ELSEWHERE - EXAMPLES if not known.issuperset(name.split("."))}
