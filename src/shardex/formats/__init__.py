@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardex.formats.join_shards import STAGE, JoinShards
 from shardex.formats.registry import (
+    DamagedFiles,
     Format,
     ShardRows,
     ShardWriter,
@@ -52,6 +53,7 @@ from shardex.formats.table_rows import TableRows
 __all__ = [
     "FORMATS",
     "STAGE",
+    "DamagedFiles",
     "DictRows",
     "Format",
     "JoinShards",

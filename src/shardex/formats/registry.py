@@ -89,15 +89,34 @@ class Join(Protocol):
 
 
 @dataclass(frozen=True)
+class DamagedFiles:
+    """What is known of the damaged files of a format, for `recover`."""
+
+    check_end: Callable[[Source, str], None] = lambda source, path: None
+    """Raises an error if a file was cut off, even if it opens."""
+    keep_readable_part: Callable[[str], bool] = lambda path: False
+    """Replaces a damaged local file by its readable first samples; False if there are none."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `open` with which more of a damaged dataset can be opened."""
+
+
+@dataclass(frozen=True)
 class Format:
-    """How one kind of shard is read and written; its `Signature` says where it is and how its files are recognised."""
+    """How one kind of shard is read and written; its `Signature` says where it is and how its files are recognised.
+
+    The first three members are needed, the defaults of the others are right for most formats. The keyword-only
+    arguments of `open` and `create` are the options of users; those annotated with plain types are checked.
+
+    >>> jsonl = format_named("jsonl")
+    >>> mine = Format(jsonl.open, jsonl.create, jsonl.join)
+    """
 
     open: Callable[..., ShardRows]
     """``open(files, *, schema=None, **options)`` returns the rows of the files."""
     create: Callable[..., ShardWriter]
     """``create(path, features, *, mode, **options)``; `mode` is "create", "append" or "overwrite"."""
     join: Join
-    """Publishes the parts of a job as one dataset, without reading their samples."""
+    """Publishes the parts of a job as one dataset, without reading their samples: `JoinShards` for numbered shards."""
     part_format: str | None = None
     """Format of the parts of a job, if not this one: their samples are written again before they are published."""
     name_field: str | None = None
@@ -112,12 +131,7 @@ class Format:
     """Returns True if a place holds a dataset and not only leftovers of a killed writer; by default any file counts."""
     one_file: Callable[[Source, str], Any] | None = None
     """Rows of one file, indexed in memory only; for formats whose samples hold JSON (see `extracted_columns`)."""
-    check_end: Callable[[Source, str], None] = lambda source, path: None
-    """Raises an error if a file was cut off, even if it opens."""
-    keep_readable_part: Callable[[str], bool] = lambda path: False
-    """Replaces a damaged local file by its readable first samples; False if there are none."""
-    options_for_damaged: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `open` with which more of a damaged dataset can be opened."""
+    damaged: DamagedFiles = field(default_factory=DamagedFiles)
 
     def existing_schema(self, place: Place, mode: str) -> Features | None:
         """Return the features of the dataset at `place` if `mode` is "append" and the files store them.

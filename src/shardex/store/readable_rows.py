@@ -189,7 +189,7 @@ def open_readable_files(what: What, **options: Any) -> Iterator[ReadableFiles]:
     format = options.pop("format", None) or recognise(files)
     try:
         dataset = open_dataset(what, format=format, **options).stored
-        files.source.for_each(partial(format_named(format).check_end, files.source), files.paths)
+        files.source.for_each(partial(format_named(format).damaged.check_end, files.source), files.paths)
     except (ArgumentError, SchemaError):  # the options are wrong, not the files
         raise
     except ShardexError as error:
@@ -204,7 +204,7 @@ def open_readable_files(what: What, **options: Any) -> Iterator[ReadableFiles]:
 def _open_files(files: Files, format: str, options: dict[str, Any], folder: str, whole: ShardexError) -> ReadableFiles:
     """Try to open each file alone, then open all that can be opened as one dataset."""
     good, errors, links = list[str](), list[str](), os.path.join(folder, "all")
-    container, signature = format_named(format), signature_of(format)
+    damaged, signature = format_named(format).damaged, signature_of(format)
     for number, path in enumerate(files.paths):
         if not signature.match(Files(files.source, (path,), files.name(number))):
             continue
@@ -213,10 +213,10 @@ def _open_files(files: Files, format: str, options: dict[str, Any], folder: str,
         try:
             _link_or_copy(files, number, alone)
             open_dataset([alone], format=format, **options)
-            container.check_end(LocalSource(os.path.dirname(alone)), os.path.basename(alone))
+            damaged.check_end(LocalSource(os.path.dirname(alone)), os.path.basename(alone))
         except ShardexError as error:
             errors.append(str(error).replace(os.path.join(folder, str(number)), files.source.url))
-            if not container.keep_readable_part(alone):
+            if not damaged.keep_readable_part(alone):
                 continue
             errors[-1] += "; the samples before that can be read"
         good.append(_with_folder(os.path.join(links, stored)))
@@ -225,7 +225,7 @@ def _open_files(files: Files, format: str, options: dict[str, Any], folder: str,
         if good:
             dataset = open_dataset(links if files.folder else good, format=format, **options).stored
         else:  # the files belong together
-            dataset = _open_damaged(files, format, {**options, **container.options_for_damaged})
+            dataset = _open_damaged(files, format, {**options, **damaged.options})
     except ShardexError:
         dataset = Dataset(ListRows([]))
     found = ReadableFiles(dataset, files.source.url, links=links)

@@ -53,7 +53,7 @@ from shardex.formats.record_fields import (
     record_fields,
     refuse_misfit,
 )
-from shardex.formats.registry import Format
+from shardex.formats.registry import DamagedFiles, Format
 from shardex.formats.tar import fields as tar_fields
 from shardex.formats.tar.blocks import members_of, plain_name
 from shardex.formats.tar.fields import Where
@@ -454,6 +454,5 @@ FORMAT = Format(
     JoinShards(OWNED, ".tar", "shard"),
     name_field=KEY,
     one_file=one_file,
-    check_end=check_end,
-    keep_readable_part=keep_readable_part,
+    damaged=DamagedFiles(check_end, keep_readable_part),
 )

@@ -34,7 +34,7 @@ from shardex.compat.formats.columns_tar.writer import OWNED, ColumnsWriter
 from shardex.errors import FormatError, SchemaError, StaleIndexError
 from shardex.features import Array, Features, Json, Optional, Text, check_fields
 from shardex.files import Files, Index, Scan, natural_order
-from shardex.formats import Format, JoinShards, RecordRows
+from shardex.formats import DamagedFiles, Format, JoinShards, RecordRows
 from shardex.formats.tar import check_end, check_truncated, header_bytes, members_of, until_cut, warn_if_truncated
 from shardex.formats.tar import fields as tar_fields
 from shardex.kernel import Column, Columns, Integers, Ranges
@@ -332,6 +332,5 @@ FORMAT = Format(
     create,
     JoinShards(OWNED, ".tar", publish_last=(TABLE,)),
     part_format="arrow",
-    check_end=check_end,
-    options_for_damaged={"truncated": "warn"},
+    damaged=DamagedFiles(check_end, options={"truncated": "warn"}),
 )
