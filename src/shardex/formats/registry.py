@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
@@ -21,7 +22,7 @@ import numpy as np
 from shardex.errors import ArgumentError, ShardexError, StaleIndexError
 from shardex.features import Features, dtype_text
 from shardex.files import What, check_mode, display_name, find, with_checksums
-from shardex.formats.signatures import FORMATS, Signature, format_names, plugin_of, recognise
+from shardex.formats.signatures import FORMATS, Signature, format_names, plugin_of, recognise, sure_format
 from shardex.jobs import FinishedPart, JobFolder
 from shardex.other_names import CREATE, OPEN, instead
 from shardex.plugins import load
@@ -240,7 +241,13 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     if wanted is not None and not container.self_describing:
         options.setdefault("schema", wanted)
     options = check_options(container.open, name, options)
-    rows = container.open(files, **options)
+    try:
+        rows = container.open(files, **options)
+    except ShardexError as error:
+        with suppress(ShardexError):
+            if (other := sure_format(files)) not in (None, name):
+                error.add_note(f'the files have the format {other}: open them with format="{other}"')
+        raise
     again = {option: value for option, value in options.items() if option not in _ONCE}
     rows.opened = Opened(files.what, name, {**again, **rows.pinned}, access)
     return rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tarfile
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardex as sx
-from shardex.compat.formats.columns_tar import format as columns_tar
 from shardex.errors import FormatError
-from shardex.files import Files
 from shardex.formats.tar.blocks import Member, header, members_of, padding
 from shardex.formats.tar.lanes import LANES
 from shardex.formats.tar.remote_headers import RemoteHeaders
@@ -128,18 +125,6 @@ def test_tar_on_a_web_server(web: FaultyServer, tmp_path: Path) -> None:
     web.asked.clear()
     local = sx.open(tmp_path / "x.tar")
     assert str(ds.read([7, 8, 9])) == str(local.read([7, 8, 9])) and web.asked.total() == 1
-
-
-def test_tars_of_columns_are_scanned_concurrently(tmp_path: Path) -> None:
-    with sx.create(tmp_path / "d", {"x": sx.Array()}, format="columns_tar", samples_per_shard=1) as out:
-        for k in range(4):
-            out.append(x=np.arange(k))
-    remote = FakeRemote(tmp_path / "d")
-    files = Files(CachedSource(remote, tmp_path / "cache"), None, remote.url, folder=True)
-    remote.barrier = None
-    with columns_tar._connect(files.source):  # fetches the table
-        remote.barrier = threading.Barrier(4, timeout=60)
-    assert [len(sample["x"]) for sample in columns_tar.open(files).read(np.arange(4)).to_samples()] == [0, 1, 2, 3]
 
 
 @settings(deadline=None, max_examples=60)

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import shardex as sx
-from shardex.compat.formats.columns_tar.format import ColumnsTarRows, create, recognise
+from shardex.compat.formats.columns_tar.format import ColumnsTarRows, _connect, create, recognise
+from shardex.compat.formats.columns_tar.format import open as open_files
 from shardex.compat.formats.columns_tar.lookup import ColumnsLookup
 from shardex.compat.formats.columns_tar.table import interruptible, steps_of
 from shardex.errors import (
@@ -39,10 +40,12 @@ from shardex.errors import (
     UnsafeError,
 )
 from shardex.features import Array, Features, Json, Optional, Text
-from shardex.files import find
+from shardex.files import Files, find
 from shardex.formats import format_named, open_rows
 from shardex.kernel import Masked
 from shardex.rows import AbstractRows, Rows
+from shardex.sources import CachedSource
+from tests.fake_remote import FakeRemote
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "synthefy"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text("utf-8"))
@@ -610,3 +613,15 @@ def test_queries_are_interrupted(tmp_path: Path) -> None:
             lookup.execute(f"{ENDLESS} COUNT(*) FROM (SELECT tell() UNION ALL SELECT k FROM n)")
         thread.join()
         assert lookup.execute("SELECT COUNT(*) FROM samples") == [(1,)]
+
+
+def test_remote_tars_are_scanned_concurrently(tmp_path: Path) -> None:
+    with sx.create(tmp_path / "d", {"x": sx.Array()}, format="columns_tar", samples_per_shard=1) as out:
+        for k in range(4):
+            out.append(x=np.arange(k))
+    remote = FakeRemote(tmp_path / "d")
+    files = Files(CachedSource(remote, tmp_path / "cache"), None, remote.url, folder=True)
+    remote.barrier = None
+    with _connect(files.source):  # fetches the table
+        remote.barrier = threading.Barrier(4, timeout=60)
+    assert [len(sample["x"]) for sample in open_files(files).read(np.arange(4)).to_samples()] == [0, 1, 2, 3]

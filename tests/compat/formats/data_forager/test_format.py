@@ -268,3 +268,11 @@ def test_folders_are_not_appended_to_as_lines(tmp_path: Path) -> None:
         sx.create(tmp_path, {"n": int}, format="jsonl", mode="append")
     assert [one.n for one in sx.open(tmp_path)] == [1]
     assert [one.n for one in sx.open(tmp_path, format="jsonl")] == [1], "without the index"
+
+
+def test_other_formats_say_which_one_the_folder_has(tmp_path: Path) -> None:
+    put(tmp_path / "a.bin", bytes(4))
+    forager(tmp_path, ["a.bin"], [(0, 0, 4)])
+    with pytest.raises(ArgumentError, match="expected the lengths of samples") as error:
+        sx.open(tmp_path, format="tokens", dtype="uint16")
+    assert error.value.__notes__ == ['the files have the format data_forager: open them with format="data_forager"']

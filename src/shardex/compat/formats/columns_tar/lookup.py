@@ -1,6 +1,6 @@
 """`ColumnsLookup`: samples of a `columns_tar` folder by id, as its table names them at this moment.
 
-`columns_tar.open` reads a folder that does not change, by rows, from a saved index. This reads a folder that may grow
+`format.open` reads a folder that does not change, by rows, from a saved index. This reads a folder that may grow
 meanwhile: each call asks the table, and the headers of a tar are read when it is first needed, later only those that
 were added. The number of open files and the memory for offsets are limited.
 """
