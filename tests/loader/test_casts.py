@@ -151,6 +151,19 @@ def test_results_of_a_transform_are_cast(ds: sx.Dataset) -> None:
         next(iter(sx.Loader(ds, 4, transform=add, dtype={"other": "float32"})))
 
 
+@pytest.mark.parametrize("value", [{"a": 1}, "text", [1, 2.5]])
+def test_results_of_a_transform_that_are_no_numbers_raise(ds: sx.Dataset, value: Any) -> None:
+    loader = sx.Loader(ds, 4, transform=lambda sample: {"total": value}, dtype={"total": "float32"})
+    with pytest.raises(SchemaError, match=rf"expected numbers to cast to float32, got {type(value).__name__} - at"):
+        next(iter(loader))
+
+
+def test_arrays_of_the_dtype_are_not_copied() -> None:
+    values = np.arange(3, dtype=np.int32)
+    assert sx.Cast("int32").array(values, "n") is values
+    assert sx.Cast("int64").array(values, "n").dtype == np.int64
+
+
 @pytest.mark.parametrize("options", [{}, {"to": "torch", "device": "cpu"}], ids=["host", "device"])
 def test_integers_that_do_not_fit_raise(options: Any) -> None:
     if options:

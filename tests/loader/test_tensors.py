@@ -123,6 +123,12 @@ def test_collate_dict_gives_dicts(folder: str, options: Any) -> None:
     assert found["x"].tolist() == [0, 1, 2, 3] and loader.replay(0)["x"].tolist() == [0, 1, 2, 3]
 
 
+def test_masks_move_with_their_batch() -> None:
+    batch = next(iter(sx.Loader([{"x": None, "t": "a"}, {"x": 2.0, "t": None}], 2, to="torch")))
+    moved = batch.to("cpu")
+    assert moved.mask_of("x").tolist() == [False, True] and moved.x[1] == 2 and moved.t == ["a", None]
+
+
 def test_default_collate_of_torch_takes_a_batch(folder: str) -> None:
     collate = torch.utils.data.default_collate
     batch = next(iter(sx.Loader(folder, 4, fields=["x", "image", "name"], collate=collate)))
