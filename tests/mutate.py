@@ -4,7 +4,8 @@ Usage: ``python -m tests.mutate [--count 150] [--seed 0] [--room loader] [--comp
 
 1. The tests run once on a copy of the project in which each block of statements (the body of a function, a branch, a
    loop) sets a byte when it begins. This tells which tests execute which block, also in processes that they start. The
-   result stays in `build/mutate` until the option ``--again``, or until the sources are others.
+   result stays in `build/mutate` until the option ``--again``, or until the sources are others. Blocks that only tests
+   with the mark `long` execute are printed: `make test` lacks a test there. ``--count 0`` does only this.
 2. Random lines are drawn, and for each one change: another comparison, arithmetic or boolean operator, a constant plus
    or minus 1, a condition negated, a statement dropped, two arguments swapped, an early return.
 3. Each change is made in a copy of its own. The tests that execute its block run until one fails: those of `make test`,
@@ -94,6 +95,7 @@ class Case(NamedTuple):
 
     test: str
     kernel: str
+    long: bool
     seconds: float
     blocks: frozenset[int]
 
@@ -328,10 +330,17 @@ def executed(jobs: int, again: bool) -> tuple[list[Block], list[Case]]:
 def _seen_cases(path: Path) -> Iterator[Case]:
     """Yield the tests that passed in a process."""
     for line in path.read_text("utf-8").splitlines():
-        test, passed, seconds, bits = json.loads(line)
+        test, passed, long, seconds, bits = json.loads(line)
         seen = np.unpackbits(np.frombuffer(zlib.decompress(base64.b64decode(bits)), np.uint8))
         if passed:
-            yield Case(test, path.name.split("-")[0], seconds, frozenset(np.flatnonzero(seen).tolist()))
+            yield Case(test, path.name.split("-")[0], long, seconds, frozenset(np.flatnonzero(seen).tolist()))
+
+
+def only_long(blocks: list[Block], cases: list[Case]) -> list[tuple[Block, str]]:
+    """Return the blocks that no test of `make test` executes, each with a long test that does."""
+    short = {number for case in cases if not case.long for number in case.blocks}
+    tests = {number: case.test for case in cases if case.long for number in case.blocks - short}
+    return [(block, tests[block.number]) for block in blocks if block.number in tests]
 
 
 def _tests_of(variable: str) -> list[str]:
@@ -466,8 +475,9 @@ class _Watch:
         seconds = round(sum(os.times()[:4]) - begin, 3)
         bits = np.packbits(np.frombuffer(self._bytes[:], np.uint8)).tobytes()
         packed = base64.b64encode(zlib.compress(bits)).decode()
+        long = item.get_closest_marker("long") is not None
         with open(self._out, "a", encoding="utf-8") as out:
-            out.write(json.dumps([item.nodeid, not self._failed, seconds, packed]) + "\n")
+            out.write(json.dumps([item.nodeid, not self._failed, long, seconds, packed]) + "\n")
         return result
 
 
@@ -519,6 +529,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
     options = parser.parse_args(None if arguments is None else list(arguments))
     blocks, cases = executed(options.jobs, options.again)
     print(f"{len(blocks)} blocks, {len(cases)} tests", flush=True)
+    for block, test in only_long(blocks, cases):
+        print(f"{block.path}:{block.first}-{block.last}: executed only by long tests\n    {test}", flush=True)
     changes = drawn(options.count, options.seed, options.room, options.compat)
     folders: queue.SimpleQueue[Path] = queue.SimpleQueue()
     for number in range(options.jobs):
