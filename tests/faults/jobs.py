@@ -30,7 +30,6 @@ import shardex as sx
 from shardex.dataset.write_job import Began
 from shardex.errors import CommitConflict, ShardexError, VersionExpired
 from shardex.files import Scan, sample_index
-from shardex.formats import Format
 from shardex.formats.lines import LineScanner
 from shardex.sources import Source
 from shardex.store import clean, compact, restore
@@ -217,12 +216,12 @@ def run_in_parts(folder: str, say: Callable[[str], None], *arguments: Any) -> No
         sx.storage(*more.pop("storage"), **more.pop("settings"))
     look = Began.of
 
-    def look_and_say(path: str, format: Format) -> Began | None:
+    def look_and_say(path: str, format: str) -> Began | None:
         found = look(path, format)
         say(f"looked {time.time_ns()}")
         return found
 
-    Began.of = look_and_say  # type: ignore[assignment, method-assign]
+    Began.of = look_and_say  # type: ignore[method-assign]
     write_in_parts(format, mode, folder, **more)
 
 

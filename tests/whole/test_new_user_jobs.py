@@ -16,7 +16,7 @@ from tests.servers import KEY, SECRET, bucket, seaweed
 __all__ = ["bucket", "seaweed"]
 
 FOLDER = Path(__file__).parent / "jobs"
-ALONE = ("conftest", "s3", "fit_accelerate", "fit_lightning", "fit_trainer")
+ALONE = ("conftest", "s3", "fit_accelerate", "fit_ddp", "fit_lightning", "fit_trainer")
 SLOW = ("prepare_corpus", "time_series")
 """Jobs whose steps prepare.md, text.md, store.md and train.md have too."""
 IN_PYTHON = sorted(path.stem for path in FOLDER.glob("[a-z]*.py") if path.stem not in ALONE)
@@ -60,7 +60,7 @@ def test_job_s3(tmp_path: Path, bucket: str, seaweed: str) -> None:
 @pytest.mark.long
 @pytest.mark.needs("torch", "accelerate")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("job", ["fit_accelerate", "fit_trainer"])
+@pytest.mark.parametrize("job", ["fit_accelerate", "fit_ddp", "fit_trainer"])
 def test_job_in_two_processes(tmp_path: Path, job: str) -> None:
     run(["torchrun", "--standalone", "--nproc_per_node", "2", str(FOLDER / f"{job}.py")], tmp_path)
 

@@ -67,10 +67,10 @@ def write(
     >>> write(folder + "/b", ds, transform=lambda sample: {"double": 2 * sample.x}, workers=1)[1]
     DictSample(double=4)
     """
+    began = Began.of(os.fspath(path), format) if mode == "append" else None
     module, steps = format_named(format), WriteSteps(transform, filter, batched, batch_size, on_error)
     steps.check()
     check_options(module.create, format, options, _parameters())
-    began = Began.of(os.fspath(path), module) if mode == "append" else None
     source = samples_of(samples)
     if transform is None and through is None and mode != "append":
         options = {**_stored_metadata(source, format), **options}

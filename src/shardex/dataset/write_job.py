@@ -70,9 +70,12 @@ class Began:
     """Names of the folders of jobs with this target."""
 
     @classmethod
-    def of(cls, path: str, module: Format) -> Began | None:
+    def of(cls, path: str, format: str) -> Began | None:
         """Look at a target; None for one that cannot be written in parts."""
-        return None if path.startswith("memory://") else cls(module.join.state(path), job_names(path))
+        if path.startswith("memory://"):
+            return None
+        jobs = job_names(path)  # before the format is imported: a job may end meanwhile
+        return cls(format_named(format).join.state(path), jobs)
 
 
 # -- the job ----------------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ if _gather is None and _wanted != "numpy":
         "then shardex again, or set SHARDEX_KERNEL=numpy to keep it so",
         stacklevel=2,
     )
+    os.environ["SHARDEX_KERNEL"] = "numpy"  # workers of this process need not repeat the warning
 
 KERNEL: str = "numpy" if _gather is None or _wanted == "numpy" else "c"
 """Which kernel runs: ``"c"`` or ``"numpy"``."""
