@@ -35,7 +35,6 @@ from shardex.errors import (
     WorkerError,
 )
 from shardex.sources import (
-    ENDED,
     Place,
     SharedFolder,
     check_path,
@@ -342,7 +341,7 @@ class JobFolder:
 
     def _names(self) -> set[str]:
         """Return the names of the folders of all jobs with the same target, also of those that are being removed."""
-        pattern = re.compile(rf"{re.escape(self._stem)}[0-9a-f]+\.job({re.escape(ENDED)})?")
+        pattern = re.compile(rf"{re.escape(self._stem)}[0-9a-f]+\.job({re.escape(SharedFolder.ended)})?")
         return set(filter(pattern.fullmatch, self._around.names(self._stem)))
 
     @property
@@ -364,7 +363,7 @@ def job_names(target: str) -> frozenset[str]:
     names: set[str] = set()
     with suppress(PathError, OSError):  # beside the target no folder can be, or none can be listed
         names = JobFolder(target, "0")._names()
-    return frozenset(name.removesuffix(ENDED) for name in names)
+    return frozenset(name.removesuffix(SharedFolder.ended) for name in names)
 
 
 def discard_outdated(target: str, version: int) -> list[str]:

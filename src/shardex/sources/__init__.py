@@ -62,14 +62,13 @@ from shardex.sources.local import (
 )
 from shardex.sources.page_cache import parse_size
 from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, check_path, check_text
-from shardex.sources.shared_folder import ENDED, SharedFolder, shared_folder
+from shardex.sources.shared_folder import SharedFolder, shared_folder
 from shardex.sources.temporary_draft import TemporaryDraft
 from shardex.sources.url import absolute_path, child_of, is_local, is_url, open_source, parent_of, place_of
 from shardex.sources.zip_members import RangeFile, member_names
 
 __all__ = [
     "COMPRESSED",
-    "ENDED",
     "ByteRange",
     "CachedSource",
     "CheckedSource",

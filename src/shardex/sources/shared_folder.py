@@ -20,8 +20,6 @@ from shardex.sources.url import child_of, place_of
 
 _OPENED = 10
 """How often a folder is created that other runs remove before it is open."""
-ENDED = ".removed"
-"""What is added to the name of a local folder when it ends."""
 
 
 def shared_folder(parent: str, name: str) -> SharedFolder:
@@ -32,6 +30,9 @@ def shared_folder(parent: str, name: str) -> SharedFolder:
 
 class SharedFolder:
     """A folder in a store."""
+
+    ended = ".removed"
+    """What is added to the name of a local folder when it ends."""
 
     def __init__(self, around: Place, name: str) -> None:
         self.around, self.name = around, name
@@ -124,10 +125,10 @@ class _LocalFolder(SharedFolder):
 
     @property
     def is_ended(self) -> bool:
-        return os.path.isdir(f"{self.url}{ENDED}")
+        return os.path.isdir(f"{self.url}{self.ended}")
 
     def end(self, note: Callable[[], None], remove: Callable[[str], None]) -> None:
         with suppress(OSError):  # it does not exist, or another run has removed it
-            os.rename(self.url, f"{self.url}{ENDED}")
+            os.rename(self.url, f"{self.url}{self.ended}")
         remove(self.name)  # what a worker of another run may have written to it since
-        remove(f"{self.name}{ENDED}")
+        remove(f"{self.name}{self.ended}")
