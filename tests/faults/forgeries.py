@@ -30,7 +30,7 @@ from shardex.errors import PathError, ShardexError
 from shardex.native import data_files, fragment_list
 from shardex.sources import LocalSource
 from tests.data_files import with_new_sums
-from tests.faults.mutations import attempt, hangs, samples
+from tests.faults.mutations import attempt, hangs, most_memory, samples
 
 SECONDS = 20
 """A case that takes longer hangs."""
@@ -384,7 +384,7 @@ def main(folder: str, first: str, count: str) -> None:
         print(json.dumps({"begin": f"forged {number}"}), flush=True)
         for one in run_case(number, Path(folder), Path(folder, "case")):
             print(json.dumps({"wrong": one}), flush=True)
-        if (used := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10) > 1024:
+        if (used := most_memory()) > 1024:
             print(json.dumps({"wrong": f"case {number}: {used} MiB of memory"}), flush=True)
             return
     print(json.dumps({"end": True}))
