@@ -51,9 +51,7 @@ class CheckedFiles:
     bytes, and must fill the buffer tables; `detach(k)` when it is closed.
     """
 
-    def __init__(
-        self, known: FileSizes, open_file: Callable[[int], CheckedFile | None], mapped: Segments, closable: bool
-    ) -> None:
+    def __init__(self, known: FileSizes, open_file: Callable[[int], CheckedFile | None], mapped: Segments) -> None:
         self.known = known
         self._open_file = open_file
         self._mapped = mapped
@@ -77,11 +75,11 @@ class CheckedFiles:
         self.opened: dict[int, OpenedFile | None] = {}
         self.is_open: NDArray[np.bool_] = np.zeros(len(known.rows), np.bool_)
         self.all_open = not len(known.rows)
-        self.lock: threading.RLock | None = threading.RLock() if closable else None
+        self.lock: threading.RLock | None = threading.RLock() if mapped.evicts else None
         self._cold = _ColdReads()
         self.attach: Callable[[int], None] = lambda number: None
         self.detach: Callable[[int], None] = lambda number: None
-        if closable:
+        if mapped.evicts:
             _closable.add(self)
 
     def _placeholders(self) -> Integers:
@@ -119,7 +117,7 @@ class CheckedFiles:
     def open_files(self, files: Integers) -> None:
         """Open these files; their ends, where their tables are, are fetched together."""
         ends, held = self._ends(files), None
-        if self._mapped.fetch is not None:
+        if self._mapped.closable:
             held = ends.hold()
         else:
             ends.advise()
@@ -208,7 +206,7 @@ class CheckedFiles:
         """Fetch these blocks, compare their checksums and set their flags; the result keeps them in the cache."""
         if not len(blocks):
             return None
-        if self._mapped.fetch is not None:
+        if self._mapped.closable:
             held = self._ranges(blocks).hold()
             self._check_files(blocks)
             return held

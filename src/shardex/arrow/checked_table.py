@@ -45,8 +45,8 @@ OpenFile = Callable[[int], tuple[CheckedFile, Mapping[str, str]] | None]
 class CheckedTable(MappedTable):
     """Some fields of the rows of files one after another. `mapped` is a table of the files that fetches ranges.
 
-    `known` are the sizes of the files, `open_file` opens one of them. `name` names a file that is not open. Files of a
-    cache that evicts files are `closable`: the cache calls `close_file`.
+    `known` are the sizes of the files, `open_file` opens one of them. `name` names a file that is not open. If `mapped`
+    is in a cache that evicts files, that calls `close_file`.
     """
 
     def __init__(
@@ -56,13 +56,12 @@ class CheckedTable(MappedTable):
         known: FileSizes,
         open_file: OpenFile,
         mapped: Segments,
-        closable: bool = False,
     ) -> None:
         self._open_file = open_file
         self._columns: dict[int, Mapping[str, str]] = {}
-        self._files = files = CheckedFiles(known, self._opened, mapped, closable)
-        chunks = Chunks(files.starts, self._put_buffers, self._name, closable, self._array)
-        self._set_up(features, schema, chunks, no_file, closable)
+        self._files = files = CheckedFiles(known, self._opened, mapped)
+        chunks = Chunks(files.starts, self._put_buffers, self._name, mapped.evicts, self._array)
+        self._set_up(features, schema, chunks, no_file)
         count, tables = len(self._starts) - 1, chunks.all_segments
         self._address = np.zeros((len(tables), count), np.uint64)
         self._size = np.zeros((len(tables), count), np.uint64)
@@ -301,9 +300,9 @@ class CheckedTable(MappedTable):
             files.open_rows(rows)
         if not fields or not files.left or self._are_checked(fields):
             return None
-        if not self._is_remote and not files.announces:
+        if not self._evicts and not files.announces:
             self._look_at_some(rows, fields)
-        if not (self._is_remote or files.announces):
+        if not (self._evicts or files.announces):
             return None
         rows = self._existing(rows)
         with suppress(ChecksumError):  # maybe of a block that is not read, such as that of a null
@@ -435,7 +434,7 @@ class CheckedTable(MappedTable):
         names = check_fields(list(self.features), fields)
         getters = self._some_getters.get(chunk)
         if getters is None or not all(name in getters for name in names):
-            limit = _FIRST_SAMPLES_REMOTE if self._is_remote else _FIRST_SAMPLES
+            limit = _FIRST_SAMPLES_REMOTE if self._evicts else _FIRST_SAMPLES
             unchecked = bool(len(self._unchecked_columns(names, np.array([chunk]))))
             if unchecked and (self._reads[chunk] < limit or chunk in self._damaged):
                 self._reads[chunk] = min(limit, self._reads[chunk] + 1)

@@ -34,21 +34,21 @@ class Chunks:
     ([1, 0], 3)
     """
 
-    __slots__ = ("_closable", "all_segments", "array", "name", "open", "starts", "validity")
+    __slots__ = ("all_segments", "array", "evicts", "name", "open", "starts", "validity")
 
     def __init__(
         self,
         starts: Integers,
         open: Callable[[int], None],
         name: Callable[[int], str],
-        closable: bool = False,
+        evicts: bool = False,
         array: Callable[[str, int], pa.Array] | None = None,
     ) -> None:
         self.starts = starts
         self.open = open
         self.name = name
         self.array = array
-        self._closable = closable
+        self.evicts = evicts
         """True if `close` may be called: the files are in a cache that evicts files."""
         self.all_segments: list[Segments] = []
         self.validity: list[Segments] = []
@@ -64,7 +64,7 @@ class Chunks:
 
     def segments(self) -> Segments:
         """Return new segments of one buffer per chunk, which `open` fills."""
-        segments = Segments(len(self.starts) - 1, self.open, self.name, closable=self._closable)
+        segments = Segments(len(self.starts) - 1, self.open, self.name, evicts=self.evicts)
         self.all_segments.append(segments)
         return segments
 

@@ -64,9 +64,9 @@ class DecodeLimit:
 class DecodedTable:
     """Consecutive groups of rows; `decode(k, names)` returns these columns of group k, which has `rows[k]` rows.
 
-    `extents(groups, names)` are the byte ranges of these columns. If the files are remote, a read downloads the ranges
-    of all its groups at once. `encoded_bytes` is the size of all files: `limit` bounds whole columns by it. `read_file`
-    reads images, audio and video of which the table has only the paths.
+    `extents(groups, names)` are the byte ranges of these columns. If a cache `evicts` the files, a read downloads the
+    ranges of all its groups at once. `encoded_bytes` is the size of all files: `limit` bounds whole columns by it.
+    `read_file` reads images, audio and video of which the table has only the paths.
 
     >>> from shardex.features import Value
     >>> group = pa.record_batch({"x": [5, 6, 7]})
@@ -85,7 +85,7 @@ class DecodedTable:
         name: Callable[[int], str],
         cache_bytes: int = CACHE_BYTES,
         extents: Callable[[Sequence[int], Sequence[str]], Ranges] | None = None,
-        is_remote: bool = False,
+        evicts: bool = False,
         limit: DecodeLimit | None = None,
         encoded_bytes: int = 0,
         read_file: ReadFile = no_file,
@@ -100,7 +100,7 @@ class DecodedTable:
         self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
         self._decode = decode
         self._extents = extents
-        self._is_remote = is_remote
+        self._evicts = evicts
         self._name = name
         self._cache: OrderedDict[tuple[int, str], pa.Array] = OrderedDict()
         self._cached_bytes, self._max_bytes = 0, cache_bytes
@@ -115,7 +115,7 @@ class DecodedTable:
         if not len(rows):
             empty = self._schema.empty_table()
             return Columns({n: self._values(_whole(empty.column(n)), f) for n, f in features.items()}, 0)
-        missing = self._missing(rows, fields) if self._is_remote else None
+        missing = self._missing(rows, fields) if self._evicts else None
         held = None if missing is None else missing.hold()
         columns = take_rows(
             rows, self._starts, features, lambda group: self._arrays(group, features), self._name, self._values
@@ -145,7 +145,7 @@ class DecodedTable:
         return pa.chunked_array(arrays, arrays[0].type if arrays else arrow_type(feature))
 
     def _column(self, name: str) -> pa.ChunkedArray:
-        if self._is_remote:
+        if self._evicts:
             self.advise(self._starts[:-1], [name])
         arrays, decoded = list[pa.Array](), 0
         for group in range(len(self._starts) - 1):

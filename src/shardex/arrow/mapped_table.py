@@ -31,9 +31,9 @@ _WIDE = 256
 class MappedTable:
     """Consecutive record batches; `load(k)` returns batch k, checked, and `rows[k]` is its number of rows.
 
-    `extents(batches)` are the byte ranges that loading these batches reads. If the files are remote, a read downloads
-    the ranges of all its batches at once, and `close_batches` releases batches whose file is evicted. `read_file` reads
-    images, audio and video of which the table has only the paths.
+    `extents(batches)` are the byte ranges that loading these batches reads. If a cache `evicts` the files, a read
+    downloads the ranges of all its batches at once, and `close_batches` releases batches whose file is evicted.
+    `read_file` reads images, audio and video of which the table has only the paths.
 
     >>> from shardex.features import Value
     >>> batch = pa.record_batch({"x": [5, 6, 7]})
@@ -50,21 +50,19 @@ class MappedTable:
         load: Callable[[int], pa.RecordBatch],
         name: Callable[[int], str],
         extents: Callable[[Integers], Ranges] | None = None,
-        is_remote: bool = False,
+        evicts: bool = False,
         read_file: ReadFile = no_file,
     ) -> None:
         starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
         self._load = load
         self._extents = extents
         self._is_open = np.zeros(len(rows), np.bool_)
-        self._set_up(features, schema, Chunks(starts, self._open, name, is_remote), read_file, is_remote)
+        self._set_up(features, schema, Chunks(starts, self._open, name, evicts), read_file)
 
-    def _set_up(
-        self, features: Features, schema: pa.Schema, chunks: Chunks, read_file: ReadFile, is_remote: bool
-    ) -> None:
+    def _set_up(self, features: Features, schema: pa.Schema, chunks: Chunks, read_file: ReadFile) -> None:
         self.features = features
         self._chunks = chunks
-        self._is_remote = is_remote
+        self._evicts = chunks.evicts
         self._length = int(chunks.starts[-1])
         self._starts: list[int] = chunks.starts.tolist()
         self._getters: list[dict[str, Getter] | None] = [None] * (len(self._starts) - 1)
@@ -85,7 +83,7 @@ class MappedTable:
 
     def read_views(self, rows: Integers, fields: Sequence[str], views: Collection[str]) -> Columns:
         """Return these fields of these rows; values of bytes in the fields `views` are views of files if possible."""
-        if self._is_remote:
+        if self._evicts:
             return self.read(rows, fields)  # cached pages without a view may be evicted
         self._prepare(rows, fields)
         readers = {name: self._readers[name] for name in fields}
@@ -94,7 +92,7 @@ class MappedTable:
 
     def _prepare(self, rows: Integers, fields: Sequence[str]) -> Any:
         """Download the closed batches of these rows at once; the returned object keeps them in the cache."""
-        if not self._is_remote or not fields or self._is_open.all():
+        if not self._evicts or not fields or self._is_open.all():
             return None
         chunks = self._chunks.of(rows[(rows >= 0) & (rows < len(self))])
         closed = chunks[~self._is_open[chunks]]
@@ -160,13 +158,13 @@ class MappedTable:
         if (whole := self._whole.get(name)) is None:
             self._open_all(name)
             whole = _combined(pa.chunked_array(self._readers[name].arrays(), self._kinds[name]))
-            if not self._is_remote:  # a cached column would keep all files open
+            if not self._evicts:  # a cached column would keep all files open
                 self._whole[name] = whole
         return whole
 
     def _open_all(self, name: str) -> None:
         """Open all batches, of which a whole field is read."""
-        if self._is_remote and self._extents is not None:
+        if self._evicts and self._extents is not None:
             self._extents(np.flatnonzero(~self._is_open)).fetch()
         for chunk in np.flatnonzero(~self._is_open).tolist():
             self._open(chunk)

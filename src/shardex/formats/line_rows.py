@@ -60,7 +60,7 @@ class NumberedLines(RecordRows):
 
     def _newlines(self, number: int, part: ByteRange) -> int:
         source, path = self.files.source, self.files.paths[number]
-        if not source.is_remote:
+        if not self.data.evicts:
             return count_newlines(self.data.open(number)[part.begin : part.end])
         # A local file that is read by ranges, because it is compressed.
         pieces = (ByteRange(at, min(_PIECE, part.end - at)) for at in range(part.begin, part.end, _PIECE))

@@ -131,8 +131,7 @@ class LineScanner:
 
 def whole_file(source: Source, path: str) -> memoryview:
     """Return all bytes of a file: mapped if it is local, which takes no memory."""
-    size = source.stat(path).size
-    return source.read(path, [ByteRange(0, size)])[0] if source.is_remote else source.map(path)[:size]
+    return source.load(path)[: source.stat(path).size]
 
 
 class _Window:

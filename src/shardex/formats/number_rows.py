@@ -199,7 +199,7 @@ class NumberRows(RecordRows):
 
     def hold(self, rows: Integers, fields: Sequence[str] | None) -> Any:
         """Fetch the bytes of all these fields at once if the files are remote."""
-        if self.data.fetch is None:
+        if not self.data.closable:
             return None
         first = self.ranges(rows)
         return [self._ranges_of(name, first).hold() for name in check_fields(self._names, fields)]

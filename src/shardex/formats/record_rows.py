@@ -205,7 +205,7 @@ class RecordRows(ShardRows):
 
         They stay available as long as the returned object lives.
         """
-        return None if self.data.fetch is None else self.needed_ranges(rows, fields).hold()
+        return self.needed_ranges(rows, fields).hold() if self.data.closable else None
 
     def shards(self, rows: Integers) -> list[str]:
         """Path of the file that holds each row."""

@@ -22,7 +22,7 @@ numpy code with the same results where it was not built (then with a warning) or
 
 from shardex.kernel.array_pool import allocating, keep_freed_memory, pooled_empty
 from shardex.kernel.block_flags import unchecked_ranges, unchecked_rows
-from shardex.kernel.buffers import KERNEL, Bytes, Fetch, Integers, Segments
+from shardex.kernel.buffers import KERNEL, Bytes, Fetch, FetchedSegments, Integers, Segments
 from shardex.kernel.checksums import checksums, first_difference
 from shardex.kernel.collect_kernel import collect_kernel
 from shardex.kernel.columns import MISSING, Column, Columns
@@ -57,6 +57,7 @@ __all__ = [
     "Column",
     "Columns",
     "Fetch",
+    "FetchedSegments",
     "Integers",
     "JsonColumn",
     "JsonKind",

@@ -108,9 +108,8 @@ class Guard(Protocol):
 class Segments:
     """Table of numbered buffers; `opener` opens a segment when a range in it is first needed.
 
-    `name` gives the name of a segment for error messages. `fetch` downloads ranges of segments that may be incomplete.
-    `closable` means that segments may be closed while other threads read; with `fetch` they always may.
-    `guard` checks blocks before they are read, if there is one.
+    `name` gives the name of a segment for error messages. `evicts` means that a cache closes segments while other
+    threads read: no view of them may be kept. `guard` checks blocks before they are read, if there is one.
 
     >>> table = Segments(2)
     >>> table.put(0, b"hello"), table.put(1, b"world")
@@ -126,7 +125,7 @@ class Segments:
         "address",
         "buffers",
         "complete",
-        "fetch",
+        "evicts",
         "guard",
         "lock",
         "name",
@@ -139,14 +138,13 @@ class Segments:
         count: int,
         opener: Callable[[int], None] = _nothing_to_open,
         name: Callable[[int], str] = "segment {}".format,
-        fetch: Fetch | None = None,
-        closable: bool = False,
+        evicts: bool = False,
     ) -> None:
         self.address = np.zeros(count, np.uint64)
         self.size = np.zeros(count, np.uint64)
         self.buffers: dict[int, Bytes] = {}
         self.name = name
-        self.fetch = fetch
+        self.evicts = evicts
         self.guard: Guard | None = None
         self.origin: Integers = _NO_ORIGIN
         self._opener = opener
@@ -155,14 +153,17 @@ class Segments:
         self.complete = False
         """Whether all segments are open and completely downloaded; changes only under the lock."""
         self.lock: threading.RLock | None = None
-        if fetch is not None or closable:
-            self.lock = threading.RLock()
-            _closable.add(self)
+        if evicts:
+            self._allow_closing()
 
-    @classmethod
-    def of(cls, buffer: Any) -> Segments:
+    def _allow_closing(self) -> None:
+        self.lock = threading.RLock()
+        _closable.add(self)
+
+    @staticmethod
+    def of(buffer: Any) -> Segments:
         """Return a table of one buffer."""
-        table = cls(1)
+        table = Segments(1)
         table.put(0, buffer)
         return table
 
@@ -191,7 +192,7 @@ class Segments:
 
     @property
     def closable(self) -> bool:
-        """Whether segments may be closed while other threads read."""
+        """Whether segments may be closed while other threads read, or must be fetched first: then calls need care."""
         return self.lock is not None
 
     def put(self, number: int, buffer: Any) -> None:
@@ -222,11 +223,11 @@ class Segments:
         """Return bytes `begin` to `end` of a segment without a copy, fetched if necessary; clipped to its end."""
         if (data := self.buffers.get(number)) is None:
             data = self.open(number)
-        if self.fetch is not None:
-            stop = min(end, data.size)
-            if 0 <= begin < stop:
-                self.fetch(np.array([number]), np.array([begin]), np.array([stop - begin]), True)
         return data[begin:end]
+
+    def fetch(self, which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
+        """Download ranges of open segments; without `wait` only start to. Return True if no byte was missing."""
+        return True
 
     def close(self, number: int) -> None:
         """Close a segment if the table is `closable`; running calls keep its buffer alive until they end."""
@@ -243,8 +244,8 @@ class Segments:
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], touched: Touched | None = None) -> Any:
         """Run a kernel function on this table; opens the segments that it needs.
 
-        `touched` is what the function reads. It is fetched first if the table has `fetch`, checked if it has a guard,
-        and stays valid while the function runs.
+        `touched` is what the function reads. It is fetched first if that is necessary, checked if there is a guard, and
+        stays valid while the function runs.
         """
         if self.lock is not None:
             return self._call_closable(function, arguments, touched)
@@ -307,13 +308,6 @@ class Segments:
 
     def _fetch_valid(self, snapshot: Segments, touched: Touched | None) -> int:
         """Fetch ranges and return -1, or return the number of a segment that must be opened first."""
-        if touched is None or self.fetch is None or self.complete:
-            return -1
-        which, begin, length = snapshot.valid(*touched.triple())
-        if (closed := snapshot.address[which] == 0).any():
-            return int(which[closed.argmax()])
-        if len(which):
-            self.fetch(which, begin, length, True)
         return -1
 
     def valid(self, which: Integers, begin: Integers, length: Integers) -> Triple:
@@ -326,14 +320,7 @@ class Segments:
 
     def start_fetch(self, which: Integers, begin: Integers, length: Integers) -> bool:
         """Start to fetch ranges of open segments without waiting; return True if no byte was missing."""
-        if self.fetch is None:
-            return True
-        snapshot = self._snapshot()
-        which, begin, length = snapshot.valid(which, begin, length)
-        is_open = snapshot.address[which] != 0
-        if not is_open.any():
-            return True
-        return self.fetch(which[is_open], begin[is_open], length[is_open], False)
+        return True
 
     def check(self, which: Integers, begin: Integers, length: Integers) -> None:
         """Open the segments of these ranges; raise an error if a range exceeds its segment."""
@@ -357,6 +344,55 @@ class Segments:
 
     def _describe(self, message: str, segment: int | None = None) -> str:
         return message if segment is None else f"{self.name(segment)}, {self.size[segment]} bytes: {message}"
+
+
+class FetchedSegments(Segments):
+    """Segments that may be incomplete: `fetch` downloads ranges of them, or checks them, before they are read."""
+
+    __slots__ = ("_fetch",)
+
+    def __init__(
+        self,
+        count: int,
+        opener: Callable[[int], None],
+        name: Callable[[int], str],
+        fetch: Fetch,
+        evicts: bool = False,
+    ) -> None:
+        super().__init__(count, opener, name, evicts)
+        self._fetch = fetch
+        self._allow_closing()
+
+    def slice(self, number: int, begin: int, end: int) -> Bytes:
+        """Return bytes `begin` to `end` of a segment without a copy, fetched; clipped to its end."""
+        data = self.open(number)
+        stop = min(end, data.size)
+        if 0 <= begin < stop:
+            self._fetch(np.array([number]), np.array([begin]), np.array([stop - begin]), True)
+        return data[begin:end]
+
+    def fetch(self, which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
+        """Download ranges of open segments; without `wait` only start to. Return True if no byte was missing."""
+        return self._fetch(which, begin, length, wait)
+
+    def _fetch_valid(self, snapshot: Segments, touched: Touched | None) -> int:
+        if touched is None or self.complete:
+            return -1
+        which, begin, length = snapshot.valid(*touched.triple())
+        if (closed := snapshot.address[which] == 0).any():
+            return int(which[closed.argmax()])
+        if len(which):
+            self._fetch(which, begin, length, True)
+        return -1
+
+    def start_fetch(self, which: Integers, begin: Integers, length: Integers) -> bool:
+        """Start to fetch ranges of open segments without waiting; return True if no byte was missing."""
+        snapshot = self._snapshot()
+        which, begin, length = snapshot.valid(which, begin, length)
+        is_open = snapshot.address[which] != 0
+        if not is_open.any():
+            return True
+        return self._fetch(which[is_open], begin[is_open], length[is_open], False)
 
 
 _NO_ORIGIN = np.empty(0, np.int64)

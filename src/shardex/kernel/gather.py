@@ -126,7 +126,7 @@ class Ranges:
 
     def fetch(self) -> None:
         """Download and check these ranges if necessary; only buffers that you hold (see `hold`) stay valid."""
-        if self.segments.fetch is not None or self.segments.guard is not None:
+        if self.segments.closable or self.segments.guard is not None:
             self._call(lambda *_: -1)
 
     def hold(self) -> Any:
@@ -145,7 +145,7 @@ class Ranges:
         self.segments.try_open(self.which)
         if self.segments.guard is not None and self._advise_blocks(self.segments.guard):
             return
-        if self.segments.fetch is not None and not self.segments.start_fetch(self.which, self.begin, self.length):
+        if not self.segments.start_fetch(self.which, self.begin, self.length):
             return  # the download has started; bytes that have not arrived must not be read
         self.segments.call(_kernel.advise, (self.which, self.begin, self.length, gap, _MOST_ADVISED, threads()))
 

@@ -124,7 +124,7 @@ class VersionReader:
         for number, file in enumerate(files if self._examined else ()):
             if file is not None and self._examined and not self._examined[file.path].needs_foot:
                 known.sizes[number] = 0  # so that its end is not fetched
-        table = CheckedTable(features, schema, known, opener.open, opener.mapped, self.source.is_remote)
+        table = CheckedTable(features, schema, known, opener.open, opener.mapped)
         opener.close_file = weakref.WeakMethod(table.close_file)
         return table
 

@@ -339,7 +339,7 @@ class CachedSource(Source):
         """Return a table that downloads ranges before the kernel reads them and closes files that are evicted."""
         paths = list(paths)
         files = EvictingTable(self, paths, close_file)
-        table = self._table(paths, open_file, files.fetch)
+        table = self._table(paths, open_file, files.fetch, evicts=True)
         files.table = weakref.ref(table)
         self._tables.add(files)
         return table

@@ -224,11 +224,11 @@ class DecompressedSource(Source):
             complete = True
             for number, (_, part) in enumerate(parts):
                 mine = owner[which] == number
-                if part.fetch is not None and mine.any():
+                if mine.any():
                     complete &= part.fetch(which[mine], begin[mine], length[mine], wait)
             return complete
 
-        table = self._table(paths, open_file, fetch)
+        table = self._table(paths, open_file, fetch, any(part.evicts for _, part in parts))
         table_of = weakref.ref(table)
         return table
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
 from shardex.errors import NotFoundError, PathError, StaleIndexError, TruncatedShardError
-from shardex.kernel import Fetch, Segments
+from shardex.kernel import Fetch, FetchedSegments, Segments
 from shardex.sources.byte_ranges import ByteRange
 
 Item = TypeVar("Item")
@@ -145,11 +145,19 @@ class Source(ABC):
         """
         return self._table(paths, open_file)
 
-    def _table(self, paths: Sequence[str], open_file: OpenFile, fetch: Fetch | None = None) -> Segments:
+    def _table(
+        self, paths: Sequence[str], open_file: OpenFile, fetch: Fetch | None = None, evicts: bool = False
+    ) -> Segments:
         def open_buffer(number: int) -> None:
             table.put(number, self.map(paths[number]) if open_file is None else open_file(number))
 
-        table = Segments(len(paths), open_buffer, lambda number: self.full_name(paths[number]), fetch)
+        def name(number: int) -> str:
+            return self.full_name(paths[number])
+
+        if fetch is None:
+            table = Segments(len(paths), open_buffer, name)
+        else:
+            table = FetchedSegments(len(paths), open_buffer, name, fetch, evicts)
         return table
 
     @contextmanager

@@ -153,7 +153,7 @@ def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> Mapp
         return batch
 
     table = MappedTable(
-        features, schema, rows, load_valid, opened.batch_name, opened.extents, opened.is_remote, opened.read_file
+        features, schema, rows, load_valid, opened.batch_name, opened.extents, opened.evicts, opened.read_file
     )
     opened.close_batches = weakref.WeakMethod(table.close_batches)
     return table
@@ -221,8 +221,8 @@ class _OpenFiles:
         self._files, self._names, self.limit = files, names, limit
         self.read_file = file_reader(files)
         self.encoded_bytes = 0
-        self.is_remote = files.source.is_remote
         self._data = files.source.buffer_table(files.paths, close_file=self._close_file)
+        self.evicts = self._data.evicts
         self._readers: list[pa.ipc.RecordBatchFileReader | None] = [None] * len(names)
         self._blocks: list[tuple[list[Block], list[Block]]] = [([], [])] * len(names)
         self._in_place: set[int] = set()

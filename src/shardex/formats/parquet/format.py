@@ -83,7 +83,7 @@ def open(
         groups.name,
         cache_bytes,
         groups.extents,
-        files.source.is_remote,
+        groups.evicts,
         groups.limit,
         groups.encoded_bytes,
         file_reader(files),
@@ -105,8 +105,8 @@ class _Groups:
         self._small: set[tuple[int, int]] = set()
         """Groups and leaf columns that were found to be small enough to decode."""
         self._open: dict[int, pq.ParquetFile] = {}
-        self._is_remote = files.source.is_remote
         self._data = files.source.buffer_table(files.paths, close_file=self._close_file)
+        self.evicts = self._data.evicts
         data = [self._data.open(number) for number in range(len(self.files))]
         self.encoded_bytes = sum(one.size for one in data)
         fetch_footers(self._data, [one.size for one in data], self._footer_size)
@@ -119,7 +119,7 @@ class _Groups:
         for name, reader in zip(self.files, readers, strict=True):
             if (found := schema_text(reader.schema_arrow)) != (expected := schema_text(self.schema)):
                 raise FormatError(f"{name}: expected the schema of the first file ({expected}), got {found}")
-        if not files.source.is_remote:
+        if not self.evicts:
             self._open.update(enumerate(readers))
         self._places = [(n, group) for n, one in enumerate(self._metadata) for group in range(one.num_row_groups)]
         self.rows = [self._metadata[n].row_group(group).num_rows for n, group in self._places]
@@ -224,7 +224,7 @@ class _Groups:
         of `media` have no nulls if none of their bytes are null: whether a path is null does not matter.
         """
         found: set[Path] = set()
-        left = _REMOTE_PROBE_BYTES if self._is_remote else _PROBE_BYTES
+        left = _REMOTE_PROBE_BYTES if self.evicts else _PROBE_BYTES
         for field in self.schema:
             leaf = f"{field.name}.bytes" if field.name in media and pa.types.is_struct(field.type) else field.name
             leaves = [k for k, path in enumerate(self._columns) if _below(path, leaf)]

@@ -302,7 +302,7 @@ class TarRows(ExtractedRows):
             return fit_column([None] * len(rows), feature, str, "", stored=True)
         offset, length = self.index.read(f"{extension}.offset", rows), self.index.read(f"{extension}.length", rows)
         ranges = Ranges(self.data, which, start + offset, length)
-        mapped = self.data.fetch is None  # cached pages without a view may be evicted
+        mapped = not self.data.closable  # cached pages without a view may be evicted
         if view and mapped and isinstance(feature, Media) and (offset != 0).all():
             return cast(Column, ranges.views())
         return tar_fields.optional_column(ranges, offset != 0, extension, feature, self._where(rows))
@@ -342,7 +342,7 @@ class TarRows(ExtractedRows):
         """Read one sample."""
         names = check_fields(self._names, fields)
         number, at = self.index.values(row, None if fields is None else self._columns_of(names))
-        held = None if self.data.fetch is None else self.hold(np.array([row]), names)
+        held = self.hold(np.array([row]), names) if self.data.closable else None
         if self._as_map:
             found = self._from_map(row, number, at, names)
         else:

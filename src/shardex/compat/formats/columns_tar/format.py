@@ -309,7 +309,7 @@ class ColumnsTarRows(RecordRows):
         """Read one sample."""
         names = check_fields(list(self.features), fields)
         _, at = self.index.values(row)
-        held = None if self.data.fetch is None else self.hold(np.array([row]), names)
+        held = self.hold(np.array([row]), names) if self.data.closable else None
         out = {name: self._value(name, row, at) for name in names if name in self._arrays}
         del held
         if len(out) < len(set(names)):
