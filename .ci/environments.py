@@ -66,9 +66,10 @@ def environments() -> list[Environment]:
     tests = [one for one in extras["test"] if name_of(one) not in NO_TESTS | HEAVY]
     newest = [*core, *(one for extra in EXTRAS for one in extras[extra]), *tests]
     lowest = [one.replace(">=", "==") for one in core]
-    found = [Environment(version, python, newest, HEAVY, []) for version, python in pythons().items()]
+    missing = HEAVY | {"setuptools"}
+    found = [Environment(version, python, newest, missing, []) for version, python in pythons().items()]
     quiet = ["-W", "ignore::DeprecationWarning"]  # old versions may call what newer ones deprecate
-    return [*found, Environment("lowest", sys.executable, [*lowest, *tools], HEAVY | OPTIONAL, quiet)]
+    return [*found, Environment("lowest", sys.executable, [*lowest, *tools], missing | OPTIONAL, quiet)]
 
 
 def pythons() -> dict[str, str]:

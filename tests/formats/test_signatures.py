@@ -1,5 +1,6 @@
 """Files are recognised by signatures, those of other packages too, and no format is imported for it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -141,3 +142,16 @@ def test_a_name_of_two_packages(tmp_path: Path, install: Install) -> None:
     install("weather-too", ENTRY, {})
     with pytest.raises(PluginError, match=r"the package weather-too adds .* as shardex-weather adds the same"):
         format_named("weather")
+
+
+def test_the_command_runs_beside_a_package_that_cannot_be_used(tmp_path: Path, install: Install) -> None:
+    install("shardex-weather", {"shardex.formats:jsonl": "weather:SIGNATURE"}, MODULES)
+    sx.write(tmp_path / "native", [{"x": 1}])
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    command = (sys.executable, "-m", "shardex", "info")
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *filter(None, sys.path)])}
+    done = subprocess.run([*command, str(tmp_path / "native")], env=path, capture_output=True, text=True, check=True)
+    assert "1" in done.stdout
+    done = subprocess.run([*command, str(tmp_path / "a.jsonl")], env=path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "the package shardex-weather adds" in done.stderr
+    assert "Traceback" not in done.stderr

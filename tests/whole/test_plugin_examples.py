@@ -20,6 +20,7 @@ def run(*command: str, cwd: Path, **variables: str) -> None:
     assert not done.returncode, f"{command}:\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.needs("setuptools")
 @pytest.mark.timeout(400)  # each is built, and their tests start processes
 def test_packages_are_installed_and_pass_their_suites(tmp_path: Path) -> None:
     for package in PACKAGES:  # pip builds in the folder of a package

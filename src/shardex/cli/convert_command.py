@@ -18,6 +18,7 @@ import msgspec
 import typer
 
 from shardex.cli.terminal import (
+    FORMAT_NAMES,
     AsJson,
     Format,
     Options,
@@ -32,7 +33,7 @@ from shardex.cli.terminal import (
 from shardex.dataset import Dataset, write
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, NotFoundError, ShardexError, nearest
-from shardex.formats import ShardRows, check_options, format_named, format_names
+from shardex.formats import ShardRows, check_options, format_named
 from shardex.sources import place_of
 
 _MOST_LINES = 10
@@ -44,7 +45,7 @@ _FUNCTION = "A function as module:name, of a module in this folder or an install
 def convert(
     what: What,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="A folder or URL for the new dataset.")],
-    to: Annotated[str, typer.Option(help=f"Format of the new dataset, one of {', '.join(format_names())}.")] = "arrow",
+    to: Annotated[str, typer.Option(help=f"Format of the new dataset, one of {FORMAT_NAMES}.")] = "arrow",
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
     executor: Annotated[str | None, typer.Option(help="threads, processes, ray, or ray://host:port.")] = None,
     where: Annotated[str | None, typer.Option(help="Only samples that fulfil this SQL condition.")] = None,

@@ -17,20 +17,28 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import numpy as np
 import typer
 
-from shardex.errors import ArgumentError, ShardexError
+from shardex.errors import ArgumentError, PluginError, ShardexError
 from shardex.files import find
-from shardex.formats import format_named, format_names, recognise
+from shardex.formats import FORMATS, format_named, format_names, recognise
 
 _FIRST_BYTES = 64
 _ADVISED = "rebuild|trust_paths|checksums|truncated|infer_from|decode|cache"
 """Options that messages of the library advise."""
 
+
+def _format_names() -> str:
+    try:
+        return ", ".join(format_names())
+    except PluginError:  # of an installed package; the commands that need its name, or recognise files, raise it
+        return ", ".join(FORMATS)
+
+
+FORMAT_NAMES = _format_names()
+"""The formats, for help texts."""
 What = Annotated[
     list[str], typer.Argument(metavar="WHAT", help="A folder, a file, a quoted pattern, or several files.")
 ]
-Format = Annotated[
-    str | None, typer.Option("--format", help=f"One of {', '.join(format_names())}; recognised if not given.")
-]
+Format = Annotated[str | None, typer.Option("--format", help=f"One of {FORMAT_NAMES}; recognised if not given.")]
 Options = Annotated[
     list[str] | None,
     typer.Option("-o", metavar="NAME=VALUE", help="Option of the format, such as window=1024; may be repeated."),

@@ -9,9 +9,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from shardex.cli.convert_command import Extent, errors_of_functions, extent, imported, report
-from shardex.cli.terminal import AsJson, Format, Options, parse_options, resolve
+from shardex.cli.terminal import FORMAT_NAMES, AsJson, Format, Options, parse_options, resolve
 from shardex.dataset import open as open_dataset
-from shardex.formats import check_options, format_named, format_names
+from shardex.formats import check_options, format_named
 from shardex.text import tokenize as tokenize_documents
 
 _TOKEN = "an id, the text of a token, or true for the one that the tokenizer names."
@@ -49,7 +49,7 @@ def tokenize(
     train_on: Annotated[str, typer.Option(help="Roles whose messages the loss counts, or all.")] = "assistant",
     tools: Annotated[str | None, typer.Option(help="Field of the tools that each conversation may call.")] = None,
     keep: Annotated[str | None, typer.Option(help="Fields to store too, separated by commas (--to arrow).")] = None,
-    to: Annotated[str, typer.Option(help=f"Format of the new dataset, one of {', '.join(format_names())}.")] = "tokens",
+    to: Annotated[str, typer.Option(help=f"Format of the new dataset, one of {FORMAT_NAMES}.")] = "tokens",
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
     executor: Annotated[str | None, typer.Option(help="threads, processes, ray, or ray://host:port.")] = None,
     batched: Annotated[bool, typer.Option("--batched", help="A function gets a list of texts.")] = False,
