@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import shardex as sx
+from shardex.columns import check_fields
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
-from shardex.features import Array, Features, Text, Value, check_fields
+from shardex.features import Array, Features, Text, Value
 from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows, AdaptedRows, normalise
 

@@ -18,19 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import DecodedTable, MappedTable, concat_columns, samples_table
+from shardex.columns import DecodedTable, MappedTable, check_fields, concat_columns
 from shardex.errors import ArgumentError, RowError, SchemaError
-from shardex.features import (
-    Array,
-    Feature,
-    Features,
-    Json,
-    Media,
-    check_fields,
-    contains,
-    infer,
-    unwrap_optional,
-)
+from shardex.features import Array, Feature, Features, Json, Media, contains, infer, samples_table, unwrap_optional
 from shardex.features import Sequence as ListOf
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest
 from shardex.progress import Bar

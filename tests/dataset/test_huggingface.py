@@ -17,7 +17,6 @@ from hypothesis import assume, given, settings
 from pyarrow import parquet
 
 import shardex as sx
-from shardex.arrow.hf_metadata import media_of_hf
 from shardex.dataset.huggingface import HuggingFaceRows
 from shardex.dataset.splits import parse_splits
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, UnknownFormatError
@@ -36,6 +35,7 @@ from shardex.features import (
     Video,
     contains,
 )
+from shardex.features.hf_metadata import media_of_hf
 from shardex.media import encode_image
 from tests.strategies import datasets as any_dataset
 

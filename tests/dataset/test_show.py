@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import shardex as sx
+from shardex.columns import check_fields
 from shardex.errors import ArgumentError
-from shardex.features import Features, check_fields
+from shardex.features import Features
 from shardex.kernel import Columns, Integers
 from shardex.media import encode_image
 from shardex.rows import AbstractRows

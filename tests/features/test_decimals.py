@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import SchemaError
-from shardex.features import Decimal, fit, infer, unscaled
+from shardex.features import Decimal, infer, unscaled
 from shardex.features.decimals import scaled
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=9, min_value=-(10**60), max_value=10**60))
 def test_whole_numbers_of_the_last_digit_are_exact(value: Number) -> None:
     feature = Decimal(76, 9)
-    assert scaled(unscaled(value, feature), feature) == value == fit(str(value), feature, stored=True)
+    assert scaled(unscaled(value, feature), feature) == value == feature.fit(str(value), stored=True)
 
 
 def test_integers_and_the_scale() -> None:
-    assert str(fit(3, Decimal(5, 2))) == "3.00" and str(fit(np.int8(-3), Decimal(5, 2))) == "-3.00"
-    assert fit(Number("1E3"), Decimal(5, -2)) == 1000 and unscaled(Number("1E3"), Decimal(5, -2)) == 10
+    assert str(Decimal(5, 2).fit(3)) == "3.00" and str(Decimal(5, 2).fit(np.int8(-3))) == "-3.00"
+    assert Decimal(5, -2).fit(Number("1E3")) == 1000 and unscaled(Number("1E3"), Decimal(5, -2)) == 10
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_integers_and_the_scale() -> None:
 )
 def test_values_that_do_not_fit(value: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
-        fit(value, Decimal(5, 2))
+        Decimal(5, 2).fit(value)
 
 
 def test_bad_text_and_bad_declarations() -> None:
     with pytest.raises(SchemaError, match="got the text 'x'"):
-        fit("x", Decimal(5, 2), stored=True)
+        Decimal(5, 2).fit("x", stored=True)
     for wrong in ((0, 0), (77, 0), ("5", 0)):
         with pytest.raises(SchemaError, match="expected a precision from 1 to 76"):
             Decimal(*wrong)

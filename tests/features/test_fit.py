@@ -25,11 +25,7 @@ from shardex.features import (
     Text,
     Value,
     describe,
-    fit,
     fit_array,
-    fit_class,
-    fit_number,
-    list_items,
 )
 from shardex.kernel import MISSING
 from shardex.samples import DictSample
@@ -47,7 +43,7 @@ class Level(IntEnum):
 def test_values_that_fit_are_returned_unchanged(data: tuple[Features, list[dict[str, Any]]]) -> None:
     features, samples = data
     for sample in samples:
-        assert DictSample({name: fit(sample[name], feature) for name, feature in features.items()}) == sample
+        assert DictSample({name: feature.fit(sample[name]) for name, feature in features.items()}) == sample
 
 
 @pytest.mark.parametrize(
@@ -68,12 +64,12 @@ def test_values_that_fit_are_returned_unchanged(data: tuple[Features, list[dict[
     ],
 )
 def test_numbers_that_fit(value: Any, dtype: str, expected: Any) -> None:
-    assert fit_number(value, Value(dtype)) == expected
-    assert fit(value, Optional(Value(dtype))) == expected
+    assert Value(dtype).fit(value) == expected
+    assert Optional(Value(dtype)).fit(value) == expected
 
 
 def test_nan_fits_every_float() -> None:
-    assert all(np.isnan(fit_number(np.nan, Value(dtype))) for dtype in ("float16", "float32", "float64"))
+    assert all(np.isnan(Value(dtype).fit(np.nan)) for dtype in ("float16", "float32", "float64"))
 
 
 @pytest.mark.parametrize(
@@ -99,11 +95,11 @@ def test_nan_fits_every_float() -> None:
 )
 def test_numbers_that_do_not_fit(value: Any, dtype: str, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
-        fit_number(value, Value(dtype))
+        Value(dtype).fit(value)
 
 
 def test_classes() -> None:
-    assert [fit_class(value, PETS) for value in ("dog", 0, np.uint8(1), np.array(1))] == [1, 0, 1, 1]
+    assert [PETS.fit(value) for value in ("dog", 0, np.uint8(1), np.array(1))] == [1, 0, 1, 1]
     for value, message in [
         ("cow", "expected one of the classes cat, dog, got 'cow'"),
         (2, "expected a class number below 2, got 2"),
@@ -114,7 +110,7 @@ def test_classes() -> None:
         (None, "expected class of 2, got none"),
     ]:
         with pytest.raises(SchemaError, match=message):
-            fit_class(value, PETS)
+            PETS.fit(value)
 
 
 @pytest.mark.parametrize(
@@ -207,22 +203,22 @@ def test_an_object_that_fails_to_convert_is_refused() -> None:
 )
 def test_other_values_that_do_not_fit(value: Any, feature: Feature, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
-        fit(value, feature)
+        feature.fit(value)
 
 
 def test_nested_values() -> None:
     feature = Sequence(Struct(Features.of({"x": Array("int8", (2,)), "note": str | None})))
-    assert DictSample(v=fit(({"x": [1, 2]},), feature)) == {"v": [{"x": np.array([1, 2], np.int8), "note": None}]}
-    assert fit(MISSING, Optional(Text())) is None
-    assert fit(bytearray(b"ab"), Bytes()) == b"ab"
-    assert list_items(np.array([[1, 2]]), Sequence(Array("int64", (2,)))).tolist() == [[1, 2]]
+    assert DictSample(v=feature.fit(({"x": [1, 2]},))) == {"v": [{"x": np.array([1, 2], np.int8), "note": None}]}
+    assert Optional(Text()).fit(MISSING) is None
+    assert Bytes().fit(bytearray(b"ab")) == b"ab"
+    assert Sequence(Array("int64", (2,))).fit(np.array([[1, 2]]))[0].tolist() == [1, 2]
 
 
 def test_stored_forms() -> None:
-    assert np.isnan(fit(None, Value("float32"), stored=True))
-    assert np.array_equal(fit([1, None], Array("float32", (2,)), stored=True), [1, np.nan], equal_nan=True)
-    assert fit(b"\x03<i2\x01\x01\0\0\0\0\0\0\0\x05\0", Array("int16", (1,)), stored=True) == [5]
-    assert fit({"x": 1, "more": 2}, Struct(Features.of({"x": "int8"})), stored=True) == {"x": 1}
+    assert np.isnan(Value("float32").fit(None, stored=True))
+    assert np.array_equal(Array("float32", (2,)).fit([1, None], stored=True), [1, np.nan], equal_nan=True)
+    assert Array("int16", (1,)).fit(b"\x03<i2\x01\x01\0\0\0\0\0\0\0\x05\0", stored=True) == [5]
+    assert Struct(Features.of({"x": "int8"})).fit({"x": 1, "more": 2}, stored=True) == {"x": 1}
     bad: list[tuple[Any, Feature]] = [
         (None, Value("int8")),
         ([1, None], Array("int8", (2,))),
@@ -230,7 +226,7 @@ def test_stored_forms() -> None:
     ]
     for value, feature in bad:
         with pytest.raises(SchemaError, match="expected"):
-            fit(value, feature, stored=True)
+            feature.fit(value, stored=True)
 
 
 @settings(deadline=None)

@@ -9,27 +9,14 @@ import numpy as np
 import pytest
 
 from shardex.errors import SchemaError
-from shardex.features import (
-    Array,
-    ClassLabel,
-    Date,
-    Feature,
-    Json,
-    Optional,
-    Text,
-    Value,
-    cast_column,
-    fit_column,
-    in_form,
-    stack_arrays,
-)
+from shardex.features import Array, ClassLabel, Date, Feature, Json, Optional, Text, Value, in_form, stack_arrays
 from shardex.kernel import MISSING, Columns, Masked, Ragged
 
 WHERE = "sample {}".format
 
 
 def fitted(values: list[Any], feature: Feature) -> Any:
-    return fit_column(values, feature, WHERE, "x", stored=False)
+    return feature.fit_column(values, WHERE, "x", stored=False)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +62,10 @@ def test_lengths_of_arrays_with_several_free_sizes_are_shapes_even_if_they_are_e
 
 def test_cast_column_of_optional_values() -> None:
     masked = Masked.spread(np.array([1, 2], np.int8), np.array([True, False, True]))
-    wide = cast_column(masked, Optional(Value("int16")))
+    wide = Optional(Value("int16")).cast_column(masked)
     assert isinstance(wide, Masked) and wide == [1, None, 2] and wide.dtype == np.int16
-    assert cast_column(masked, Value("int16")) is None
-    whole = cast_column(np.array([1], np.int8), Optional(Value("int16")))
+    assert Value("int16").cast_column(masked) is None
+    whole = Optional(Value("int16")).cast_column(np.array([1], np.int8))
     assert isinstance(whole, Masked) and whole == [1]
 
 

@@ -24,8 +24,6 @@ from shardex.features import (
     Struct,
     Video,
     feature_of,
-    fit,
-    fit_column,
     fit_sample,
     infer,
 )
@@ -144,51 +142,51 @@ def test_bytes_and_files_are_stored_untouched(tmp_path: Path) -> None:
     (tmp_path / "x.jpg").write_bytes(JPEG)
     given = [JPEG, bytearray(JPEG), memoryview(JPEG), tmp_path / "x.jpg", str(tmp_path / "x.jpg")]
     given += [{"bytes": JPEG, "path": "y.jpg"}, {"bytes": None, "path": str(tmp_path / "x.jpg")}]
-    assert [fit(one, Image()) for one in given] == [JPEG] * len(given)
+    assert [Image().fit(one) for one in given] == [JPEG] * len(given)
     with PIL.Image.open(tmp_path / "x.jpg") as image:
-        assert fit(image, Image()) == JPEG
-    assert fit_column([JPEG, PNG], Image("L"), str, "x", stored=False) == [JPEG, PNG]
-    assert fit(None, Optional(Image())) is None
-    assert fit([JPEG, COLOUR], Sequence(Image())) == [JPEG, PNG]
-    assert fit({"a": COLOUR}, Struct({"a": Image(), "b": Optional(Image())})) == {"a": PNG, "b": None}
+        assert Image().fit(image) == JPEG
+    assert Image("L").fit_column([JPEG, PNG], str, "x", stored=False) == [JPEG, PNG]
+    assert Optional(Image()).fit(None) is None
+    assert Sequence(Image()).fit([JPEG, COLOUR]) == [JPEG, PNG]
+    assert Struct({"a": Image(), "b": Optional(Image())}).fit({"a": COLOUR}) == {"a": PNG, "b": None}
 
 
 @pytest.mark.parametrize(("feature", "data"), [(Audio(), SOUND), (Video(), FILM)])
 def test_bytes_of_audio_and_video_are_stored_untouched(feature: Media, data: bytes, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(data)
     given = [data, memoryview(data), tmp_path / "x", {"bytes": data, "path": "y"}, {"path": tmp_path / "x"}]
-    assert [fit(one, feature) for one in given] == [data] * len(given)
-    assert fit(b"damaged", feature, stored=True) == b"damaged"
+    assert [feature.fit(one) for one in given] == [data] * len(given)
+    assert feature.fit(b"damaged", stored=True) == b"damaged"
 
 
 def test_arrays_of_audio_and_video_are_encoded() -> None:
     wave = np.array([[0.5, -0.25]] * 10, np.float32)
     for value in (wave, (wave, 8000), {"array": wave, "sampling_rate": 8000}):
-        data = fit(value, Audio(16000, format="wav"))
+        data = Audio(16000, format="wav").fit(value)
         assert np.array_equal(decode_audio(data), wave)
         assert audio_info(data).rate == (16000 if value is wave else 8000)
     frames = np.arange(240, dtype=np.uint8).reshape(2, 5, 8, 3)
-    data = fit(frames, Video(format="mkv", rate=10))
+    data = Video(format="mkv", rate=10).fit(frames)
     assert np.array_equal(decode_frames(data), frames) and video_info(data).rate == 10
 
 
 @pytest.mark.parametrize(("package", "feature", "data"), [("soundfile", Audio(), SOUND), ("av", Video(), FILM)])
 def test_bytes_need_no_extra(monkeypatch: pytest.MonkeyPatch, package: str, feature: Media, data: bytes) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    assert fit(data, feature) == data
+    assert feature.fit(data) == data
     with pytest.raises(SchemaError, match="cut off"):
-        fit(data[:-1], feature)
+        feature.fit(data[:-1])
     with pytest.raises(MissingExtraError, match="pip install"):
-        fit(np.zeros((1, 8, 8, 3), np.uint8) if package == "av" else (np.zeros(9, np.int16), 8000), feature)
+        feature.fit(np.zeros((1, 8, 8, 3), np.uint8) if package == "av" else (np.zeros(9, np.int16), 8000))
 
 
 def test_arrays_are_encoded_in_the_format_of_the_feature() -> None:
-    assert np.array_equal(decode_image(fit(COLOUR, Image())), COLOUR)
-    assert np.array_equal(decode_image(fit(GREY, Image("L")), "L")[..., 0], GREY)
-    assert image_info(fit(COLOUR, Image(format="webp"))).format == "webp"
-    assert image_info(fit(PIL.Image.fromarray(COLOUR), Image())).format == "png"
+    assert np.array_equal(decode_image(Image().fit(COLOUR)), COLOUR)
+    assert np.array_equal(decode_image(Image("L").fit(GREY), "L")[..., 0], GREY)
+    assert image_info(Image(format="webp").fit(COLOUR)).format == "webp"
+    assert image_info(Image().fit(PIL.Image.fromarray(COLOUR))).format == "png"
     deep = GREY.astype(np.uint16) << 8
-    assert np.array_equal(decode_image(fit(deep, Image(None)), None)[..., 0], deep)
+    assert np.array_equal(decode_image(Image(None).fit(deep), None)[..., 0], deep)
 
 
 @pytest.mark.parametrize(
@@ -220,18 +218,18 @@ def test_arrays_are_encoded_in_the_format_of_the_feature() -> None:
 )
 def test_values_that_do_not_fit_raise(value: Any, feature: Media, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
-        fit(value, feature)
+        feature.fit(value)
     features = Features({"x": feature})
     with pytest.raises(SchemaError, match="sample 7, field x"):
         fit_sample({"x": value}, features, 7)
 
 
 def test_stored_values_are_not_checked_and_paths_in_data_are_not_read() -> None:
-    assert fit(b"damaged", Image(), stored=True) == b"damaged"
-    assert fit(COLOUR, Image(), stored=True) is COLOUR
+    assert Image().fit(b"damaged", stored=True) == b"damaged"
+    assert Image().fit(COLOUR, stored=True) is COLOUR
     for path in ("/etc/hostname", {"bytes": None, "path": "/etc/hostname"}, None):
         with pytest.raises(SchemaError, match="expected the bytes of image"):
-            fit(path, Image(), stored=True)
+            Image().fit(path, stored=True)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from shardex.errors import FormatError, SchemaError
-from shardex.features import Date, Duration, Features, Optional, Time, TimeFeature, Timestamp, fit, infer
-from shardex.features.time_features import from_text, time_zone
+from shardex.features import Date, Duration, Features, Optional, Time, TimeFeature, Timestamp, infer
+from shardex.features.time_feature import from_text
+from shardex.features.timestamp import time_zone
 from shardex.kernel import Columns
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -45,7 +46,7 @@ def test_numbers_values_and_text(feature: TimeFeature, value: Any, number: int) 
     (again,) = feature.to_python(feature.column(np.array([number])))
     assert again == value and type(again) is type(value) and str(again) == str(value)
     assert from_text(feature.text(value), feature) == value
-    assert fit(feature.text(value), feature, stored=True) == fit(value, feature) == value
+    assert feature.fit(feature.text(value), stored=True) == feature.fit(value) == value
     assert Features.from_json(Features({"x": feature}).to_json())["x"] == feature
 
 
@@ -83,7 +84,7 @@ def test_text_is_iso() -> None:
 )
 def test_values_that_do_not_fit(feature: TimeFeature, value: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
-        fit(value, feature)
+        feature.fit(value)
 
 
 def test_values_of_pandas_and_numpy() -> None:
@@ -91,7 +92,7 @@ def test_values_of_pandas_and_numpy() -> None:
     assert Timestamp("us", "UTC").number(pd.Timestamp("2024-07-01 02:00", tz="Europe/Berlin")) == 1719792000000000
     assert Duration("ns").number(pd.Timedelta(1001, "ns")) == 1001
     assert Date().number(np.datetime64("2024-02")) == 19754
-    assert fit(pd.NaT, Optional(Timestamp())) is None and fit(np.timedelta64("NaT", "us"), Optional(Duration())) is None
+    assert Optional(Timestamp()).fit(pd.NaT) is None and Optional(Duration()).fit(np.timedelta64("NaT", "us")) is None
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardex.arrow import MappedTable, features_of_arrow
+from shardex.columns import MappedTable
 from shardex.errors import FieldError
-from shardex.features import Features
+from shardex.features import Features, features_of_arrow
 from shardex.files import find
 from shardex.formats import TableRows
 from shardex.formats.table_rows import files_digest

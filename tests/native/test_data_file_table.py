@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pyarrow.dataset import dataset
 
 import shardex as sx
-from shardex.arrow import BLOCK, BatchLayout, arrow_schema
+from shardex.columns import BLOCK, BatchLayout
 from shardex.errors import ChecksumError, FormatError
+from shardex.features import arrow_schema
 from shardex.native import data_files
 from shardex.native.data_file_reader import DataFileReader
 from shardex.native.data_file_table import END_OF_STREAM, FileTable, decode_table, encode_table

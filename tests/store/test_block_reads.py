@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.arrow import BLOCK
+from shardex.columns import BLOCK
 from shardex.errors import ChecksumError
 from shardex.native import data_file_table, data_files
 from shardex.native.data_file_reader import DataFileReader

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import shardex as sx
-from shardex.arrow import DecodeLimit
+from shardex.columns import DecodeLimit
 from shardex.errors import DuplicateKeyError, FormatError, PathError, ShardexError
 from shardex.native.manifest import read_manifest
 from shardex.sources import LocalSource

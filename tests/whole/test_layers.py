@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "shardex"
-LIST = """kernel workers sources media features display arrow files jobs formats native order samples dataset text store
-loader cli ray compat"""
+LIST = """kernel workers sources media columns features display files jobs formats native order samples dataset text
+store loader cli ray compat"""
 ROOMS = {name: rank for rank, name in enumerate(LIST.split())}
 FLAT = {
     "errors": -1.0,
@@ -27,7 +27,7 @@ FLAT = {
     "__init__": 100.0,
     "__main__": 99.0,
 }
-"""Modules outside the rooms, and between which rooms they stand: `rows` comes after `arrow`."""
+"""Modules outside the rooms, and between which rooms they stand: `rows` comes after `features`."""
 RANKS = {**ROOMS, **FLAT}
 EMPTY_WORDS = {"utils", "helpers", "common", "base", "manager", "misc"}
 

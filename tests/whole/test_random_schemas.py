@@ -21,18 +21,7 @@ from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
 import shardex as sx
-from shardex.features import (
-    Array,
-    Feature,
-    Features,
-    Optional,
-    Sequence,
-    Struct,
-    Value,
-    infer,
-    nested_features,
-    unwrap_optional,
-)
+from shardex.features import Array, Feature, Features, Optional, Sequence, Struct, Value, infer, unwrap_optional
 from tests.agreement import ROUTES, Route, by_workers, disagreements, plain, plain_sample
 from tests.strategies import JSON, LONG, arrays, examples, leaves, values
 
@@ -121,14 +110,14 @@ REFUSED = ("expected a feature that Hugging Face has", "expected values that Par
 
 def can_take(route: str, features: Mapping[str, Feature]) -> bool:
     """Return whether a tool on the route can hold the features: polars panics at lists of the fixed size 0."""
-    inside = [part for name, feature in features.items() for _, part in nested_features(feature, name)]
+    inside = [part for name, feature in features.items() for _, part in feature.nested(name)]
     empty = any(isinstance(part, Array) and part.fixed and 0 in (part.shape or ()) for part in inside)
     return not (route == "polars" and empty)
 
 
 def loses_dtypes(schema: Features, format: str) -> bool:
     """Return whether the schema has arrays of any dtype that the format stores as JSON, which has lists of numbers."""
-    places = [(name, part) for name, feature in schema.items() for _, part in nested_features(feature, name)]
+    places = [(name, part) for name, feature in schema.items() for _, part in feature.nested(name)]
     return any(
         isinstance(part, Array)
         and part.dtype is None

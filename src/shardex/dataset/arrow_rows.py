@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import MappedTable, ReadFile, features_of_arrow, no_file, null_paths, valid_batch
-from shardex.features import Features, Opaque, contains
+from shardex.columns import MappedTable, ReadFile, no_file, null_paths, valid_batch
+from shardex.features import Features, Opaque, contains, features_of_arrow
 from shardex.kernel import Columns, Integers, digest
 from shardex.rows import SideBySideRows
 

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import concat_tables
 from shardex.dataset.field_decoders import decode_alike
 from shardex.dataset.media_rows import common_decodings, with_decodings
 from shardex.dataset.typed_views import typed_view
@@ -32,6 +31,7 @@ from shardex.features import (
     Optional,
     TimeFeature,
     Value,
+    concat_tables,
     unwrap_optional,
 )
 from shardex.kernel import MISSING, Columns, Integers, Masked, digest

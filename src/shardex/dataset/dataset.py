@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from shardex.columns import check_fields
 from shardex.dataset import to_arrow as stream
 from shardex.dataset.combined_rows import concat_rows
 from shardex.dataset.huggingface import to_huggingface
@@ -26,7 +27,7 @@ from shardex.dataset.typed_views import lens_view, mapped_view, typed_view
 from shardex.dataset.views import PLUMBING, description, field_names, function_name, new_names, note
 from shardex.dataset.windows import windows_of
 from shardex.display import Figure
-from shardex.features import Feature, check_fields
+from shardex.features import Feature
 from shardex.kernel import Columns
 from shardex.order import Order
 from shardex.other_names import DATASET, MAP, missing_attribute, refuse

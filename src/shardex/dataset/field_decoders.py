@@ -24,9 +24,7 @@ from shardex.features import (
     Struct,
     Video,
     channels_last,
-    fit_media,
     is_tensor,
-    nested_features,
     unwrap_optional,
 )
 from shardex.features import Sequence as ListOf
@@ -65,7 +63,7 @@ def is_decoded(feature: Feature) -> bool:
     >>> is_decoded(Image()), is_decoded(ListOf(Image(decode=False)))
     (True, False)
     """
-    return any(type(one) in _DECODERS and one.decode for _, one in nested_features(feature, ""))  # type: ignore[attr-defined]
+    return any(type(one) in _DECODERS and one.decode for _, one in feature.nested(""))  # type: ignore[attr-defined]
 
 
 def is_random(feature: Feature | None) -> bool:
@@ -242,7 +240,7 @@ class ClipDecoder(FieldDecoder):
 
     def _stored(self, value: Any) -> bytes:
         """Return the bytes of a file; views of mapped files are copied, as decoders read them in small pieces."""
-        found: bytes = bytes(value) if isinstance(value, bytes | memoryview) else fit_media(value, self.feature)
+        found: bytes = bytes(value) if isinstance(value, bytes | memoryview) else self.feature.fit(value)
         return found
 
     def value(self, value: Any) -> Any:
@@ -311,7 +309,7 @@ def decode_alike(one: Feature | None, other: Feature | None) -> bool:
 
 def _media_options(feature: Feature) -> list[tuple[Any, ...]]:
     """Return path, type and options of all media in a feature."""
-    some = [(path, one) for path, one in nested_features(feature, "") if isinstance(one, Media)]
+    some = [(path, one) for path, one in feature.nested("") if isinstance(one, Media)]
     return [
         (path, type(one), [getattr(one, n) for n in _DECODERS.get(type(one), FieldDecoder).options])
         for path, one in some

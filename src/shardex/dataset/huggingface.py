@@ -16,43 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import (
-    arrow_type,
-    decode_array,
-    feature_of_hf,
-    features_of_arrow,
-    items_per_row,
-    list_bounds,
-    list_parts,
-    media_to_hf,
-    number_array,
-)
+from shardex.columns import list_bounds, number_array
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.to_arrow import check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
-from shardex.features import (
-    Array,
-    Bytes,
-    ClassLabel,
-    Decimal,
-    Feature,
-    Features,
-    Json,
-    Map,
-    Media,
-    Null,
-    Opaque,
-    Optional,
-    Sequence,
-    Struct,
-    Text,
-    TimeFeature,
-    Value,
-    contains,
-    unwrap_optional,
-)
+from shardex.features import Array, Feature, Features, Optional, feature_of_hf, features_of_arrow, items_per_row
 from shardex.formats import ShardRows
-from shardex.kernel import Integers, digest, values_of
+from shardex.kernel import Integers, digest
 from shardex.order import Order, Pick, Span
 from shardex.sources import is_url
 
@@ -60,7 +30,6 @@ if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
 
 _INFER_FROM = 64
-_MAX_DIMENSIONS = 5
 _MAX_BYTES = (1 << 31) - 1
 """Limit of 32-bit offsets."""
 
@@ -177,7 +146,9 @@ def _flat(array: pa.ExtensionArray, feature: Array, kind: pa.DataType, name: str
     values = values.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
     if pa.types.is_fixed_size_list(kind):
         return pa.FixedSizeListArray.from_arrays(values, type=kind)
-    return pa.LargeListArray.from_arrays(number_array(bounds - bounds[0]), values, type=kind, mask=_mask(lists))
+    return pa.LargeListArray.from_arrays(
+        number_array(bounds - bounds[0]), values, type=kind, mask=lists.is_null() if lists.null_count else None
+    )
 
 
 def _check_lengths(
@@ -233,50 +204,15 @@ def _back_to_hf(view: Dataset[Any], rows: HuggingFaceRows) -> Any:
 def _feature_to_hf(feature: Feature, field: pa.Field) -> Any:
     """Return the Hugging Face feature for the same values."""
     datasets = import_datasets("to_huggingface")
-    inner = unwrap_optional(feature)
-    if contains(inner, Opaque):
+    if feature.opaque:
         return datasets.Features.from_arrow_schema(pa.schema([field]))[field.name]
-    match inner:
-        case Value():
-            return datasets.Value(inner.dtype)
-        case TimeFeature() | Decimal() | Null():
-            kind = str(arrow_type(inner))
-            return datasets.Value("date32" if kind == "date32[day]" else kind)
-        case Map():
-            pair = {"key": _feature_to_hf(inner.key, field), "value": _feature_to_hf(inner.value, field)}
-            return datasets.List(pair)
-        case Text():
-            return datasets.Value("string")
-        case Media():
-            name, options = media_to_hf(inner)
-            return getattr(datasets, name)(**options)
-        case Bytes():
-            return datasets.Value("binary")
-        case Json():
-            return datasets.Json()
-        case ClassLabel():
-            return datasets.ClassLabel(names=list(inner.names))
-        case Sequence():
-            return datasets.List(_feature_to_hf(inner.feature, field))
-        case Struct() if inner.fields:
-            return {name: _feature_to_hf(one, field) for name, one in inner.fields.items()}
-        case Array(dtype=str(dtype), shape=tuple(shape)) if np.dtype(dtype).kind in "biuf":
-            return _array_feature_to_hf(dtype, shape)
-    raise SchemaError(
-        f"expected a feature that Hugging Face has, got {inner} - at field {field.name}; leave it out with "
-        "select, or open the data with a schema that has shape and dtype"
-    )
-
-
-def _array_feature_to_hf(dtype: str, shape: tuple[int | None, ...]) -> Any:
-    datasets = import_datasets("to_huggingface")
-    if not shape:
-        return datasets.Value(dtype)
-    if len(shape) == 1:
-        return datasets.List(datasets.Value(dtype), **({} if shape[0] is None else {"length": shape[0]}))
-    if len(shape) <= _MAX_DIMENSIONS and None not in shape[1:]:
-        return getattr(datasets, f"Array{len(shape)}D")(shape, dtype)
-    return datasets.List(_array_feature_to_hf(dtype, (None,) * (len(shape) - 1)))
+    try:
+        return datasets.Features.from_dict({"x": feature.to_hf()})["x"]
+    except SchemaError as error:
+        raise SchemaError(
+            f"{error} - at field {field.name}; leave it out with select, or open the data with a schema that has shape "
+            "and dtype"
+        ) from None
 
 
 def _small_chunks(column: pa.ChunkedArray) -> list[pa.Array]:
@@ -292,66 +228,4 @@ def _small_chunks(column: pa.ChunkedArray) -> list[pa.Array]:
 
 
 def _array_to_hf(array: pa.Array, feature: Feature, kind: pa.DataType) -> pa.Array:
-    """Return the same values in an Arrow type of Hugging Face."""
-    inner = unwrap_optional(feature)
-    if contains(inner, Opaque):
-        return array
-    match inner:
-        case Json():
-            return pa.ExtensionArray.from_storage(kind, _narrow(array, pa.string()))
-        case Media():
-            parts = [_narrow(array, pa.binary()), pa.nulls(len(array), pa.string())]
-            return pa.StructArray.from_arrays(parts, fields=[*kind], mask=_mask(array))
-        case Map():
-            bounds, entries = list_parts(array)
-            pair = Struct({"key": inner.key, "value": inner.value})
-            items = _array_to_hf(entries, pair, kind.value_type)
-            return pa.ListArray.from_arrays(_offsets(bounds), items, mask=_mask(array))
-        case Sequence():
-            bounds, values = list_parts(array)
-            items = _array_to_hf(values, inner.feature, kind.value_type)
-            return pa.ListArray.from_arrays(_offsets(bounds), items, mask=_mask(array))
-        case Struct():
-            parts = [_array_to_hf(array.field(name), one, kind.field(name).type) for name, one in inner.fields.items()]
-            return pa.StructArray.from_arrays(parts, list(inner.fields), mask=_mask(array))
-        case Array():
-            return _nested(array, inner, kind)
-    return _narrow(array, kind)
-
-
-def _narrow(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the array with 32-bit offsets; a slice that starts too far inside its buffer is copied."""
-    try:
-        return array.cast(kind)
-    except pa.ArrowInvalid:
-        return pa.concat_arrays([array]).cast(kind)
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
-
-
-def _nested(array: pa.Array, feature: Array, kind: pa.DataType) -> pa.Array:
-    """Return flat arrays as nested lists: the same elements with offsets."""
-    shape = feature.shape or ()
-    if len(shape) == 1 and not pa.types.is_struct(array.type):
-        return array.cast(kind)
-    if not shape or 0 in shape or pa.types.is_struct(array.type):
-        return pa.array(
-            [None if one is None else one.tolist() for one in values_of(decode_array(array, feature))], kind
-        )
-    step, sizes = items_per_row(feature), [size or 0 for size in shape]
-    if feature.fixed:
-        bounds = np.arange(len(array) + 1) * sizes[0]
-        values = array.values.slice(array.offset * step, len(array) * step)
-    else:
-        bounds, values = list_parts(array)
-        bounds //= step
-    values = values.cast(pa.from_numpy_dtype(np.dtype(feature.dtype)))
-    for size in reversed(sizes[1:]):
-        values = pa.ListArray.from_arrays(_offsets(np.arange(len(values) // size + 1) * size), values)
-    return pa.ExtensionArray.from_storage(kind, pa.ListArray.from_arrays(_offsets(bounds), values, mask=_mask(array)))
-
-
-def _offsets(bounds: Integers) -> pa.Array:
-    return number_array(bounds.astype(np.int32))
+    return array if feature.opaque else feature.array_to_hf(array, kind)

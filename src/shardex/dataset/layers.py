@@ -15,12 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardex.columns import check_fields
 from shardex.errors import RowError, SchemaError
-from shardex.features import (
-    Feature,
-    Features,
-    check_fields,
-)
+from shardex.features import Feature, Features
 from shardex.kernel import Columns, Integers, digest
 from shardex.rows import AbstractRows, Keyed, remember
 from shardex.samples import ClassFitter, DictSample, feature_in_class, record_of, schema_conflicts

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardex.columns import check_fields, refuse_unknown_fields
 from shardex.dataset.field_decoders import Decoding, FieldDecoder, decoder_of, is_decoded
 from shardex.dataset.function_calls import batch_result, copied, copied_lists, counted, place_of_rows
 from shardex.dataset.layers import Layer, layers_of, sample_type_of
@@ -26,16 +27,10 @@ from shardex.features import (
     Features,
     Optional,
     Value,
-    cast_column,
-    check_fields,
     dtype_bounds,
-    fit_column,
-    fits_unchanged,
     in_form,
     infer_or_json,
-    is_stacked,
     is_tensor,
-    refuse_unknown_fields,
     stack_arrays,
     unwrap_optional,
 )
@@ -283,13 +278,13 @@ class MapRows(Layer):
             if (cast := _cast(column, feature)) is not None:
                 return cast
             column = _values(column)
-        if isinstance(feature, Array) and is_stacked(feature):
+        if isinstance(feature, Array) and feature.stacked:
             arrays = {*map(type, column)} == {np.ndarray}
             if arrays and all(map(fits, {(value.dtype, value.shape): value for value in column}.values())):
                 return stack_arrays(column, feature)
-        elif not is_stacked(feature) and all(map(fits, column)):
+        elif not feature.stacked and all(map(fits, column)):
             return column
-        return fit_column(column, feature, lambda k: self._place(int(rows[k])), name, stored=False)
+        return feature.fit_column(column, lambda k: self._place(int(rows[k])), name, stored=False)
 
     @cached_property
     def _fitter(self) -> ClassFitter:
@@ -426,13 +421,13 @@ def _cast(column: Column, feature: Feature) -> Column | None:
     """Return an array, `Ragged` or `Masked` in the form of a feature if checks of whole arrays show that all values
     fit.
     """
-    if isinstance(column, list) or not is_stacked(feature):
+    if isinstance(column, list) or not feature.stacked:
         return None
     inner = unwrap_optional(feature)
     if isinstance(inner, ClassLabel):
         cast = _cast_labels(column, feature, len(inner.names))
     else:
-        cast = cast_column(column, feature)
+        cast = feature.cast_column(column)
     return None if cast is None else in_form(Columns({"": cast}), {"": feature}).data[""]
 
 
@@ -466,7 +461,7 @@ def _fits_exactly(feature: Feature) -> Callable[[Any], bool]:
         case Value(dtype="float32"):
             pack, unpack, high = _FLOAT32.pack, _FLOAT32.unpack, dtype_bounds("float32")[1]
             return lambda value: type(value) is float and -high <= value <= high and unpack(pack(value))[0] == value
-    return fits_unchanged(feature)
+    return feature.fits_unchanged()
 
 
 def below_functions(rows: AbstractRows, fields: Sequence[str] | None) -> tuple[AbstractRows, Sequence[str] | None]:

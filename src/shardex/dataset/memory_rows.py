@@ -12,21 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from shardex.columns import check_fields
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import (
-    Array,
-    Feature,
-    Features,
-    Json,
-    Media,
-    Optional,
-    check_fields,
-    contains,
-    fit_column,
-    fits_unchanged,
-    in_form,
-    infer,
-)
+from shardex.features import Array, Feature, Features, Json, Media, Optional, contains, in_form, infer
 from shardex.kernel import Column, Columns, Integers, Masked, Ragged, digest
 from shardex.rows import AbstractRows
 
@@ -100,7 +88,7 @@ class ListRows(AbstractRows):
         """For each field a fast function that is True if a value needs no conversion; empty if there are arrays."""
         known = self._known_features
         return (
-            {} if any(contains(f, Array) for f in known.values()) else {n: fits_unchanged(f) for n, f in known.items()}
+            {} if any(contains(f, Array) for f in known.values()) else {n: f.fits_unchanged() for n, f in known.items()}
         )
 
     @cached_property
@@ -122,7 +110,7 @@ def _is_list(value: Any) -> bool:
 
 def _list_column(values: list[Any], feature: Feature, name: str) -> Column:
     """Return lists of numbers as the arrays that their feature says, images as their bytes."""
-    return fit_column(values, feature, "sample {}".format, name, stored=False)
+    return feature.fit_column(values, "sample {}".format, name, stored=False)
 
 
 class ColumnRows(AbstractRows):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.columns import check_fields
 from shardex.dataset.token_stream import (
     HUGGINGFACE,
     Labels,
@@ -26,7 +27,7 @@ from shardex.dataset.token_stream import (
     without_class,
 )
 from shardex.errors import ArgumentError
-from shardex.features import Array, Features, check_fields
+from shardex.features import Array, Features
 from shardex.kernel import (
     Column,
     Columns,

@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardex.columns import check_fields
 from shardex.dataset.layers import Layer, sample_type_of, source_rows
 from shardex.dataset.media_rows import MediaRows
 from shardex.dataset.read_size import DECODED_BYTES, read_chunks, sample_chunks
 from shardex.dataset.sql import Limits, Params, select, view_columns, view_lengths, view_present
 from shardex.dataset.views import DataIterator, check_column
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
-from shardex.features import Features, check_fields
+from shardex.features import Features
 from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
 from shardex.kernel import Columns, Integers, Masked, digest

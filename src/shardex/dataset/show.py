@@ -16,7 +16,7 @@ from shardex.dataset.field_decoders import Decoding
 from shardex.dataset.media_rows import MediaRows, with_decodings
 from shardex.dataset.views import headline
 from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html
-from shardex.features import Audio, Feature, Features, Image, Video, contains, nested_features
+from shardex.features import Audio, Feature, Features, Image, Video, contains
 from shardex.rows import whole_number
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _is_changed(feature: Feature, decoding: Decoding) -> bool:
     """Return whether decoded values show something else than the stored ones: steps, another size, some frames."""
     if decoding != Decoding(decoding.form):
         return True
-    parts = [one for _, one in nested_features(feature, "") if isinstance(one, Image | Audio | Video)]
+    parts = [one for _, one in feature.nested("") if isinstance(one, Image | Audio | Video)]
     return any(_has_window(one) or getattr(one, "size", None) is not None for one in parts)
 
 

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import is_queryable
+from shardex.columns import check_fields
 from shardex.dataset.dataset_dict import DatasetDict
 from shardex.dataset.views import field_names, note, sorted_rows
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Json, check_fields, unwrap_optional
+from shardex.features import Json, unwrap_optional
 from shardex.kernel import Integers, ends_of
 from shardex.order import (
     Balanced,
@@ -76,7 +76,7 @@ def column_values(
     check_fields(list(features), names)
     for name in names:
         feature = unwrap_optional(features[name])
-        if not is_queryable(feature) or isinstance(feature, Json):
+        if not feature.queryable() or isinstance(feature, Json):
             raise _not_single(name, what, feature)
     table = view.sql_columns(names)
     for name in names:

@@ -22,13 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import (
-    concat_columns,
-    is_queryable,
-    number_array,
-    take_table,
-    true_or_null,
-)
+from shardex.columns import concat_columns, number_array, take_table, true_or_null
 from shardex.dataset.sql_sandbox import RefusedError, is_keyword, parse, run
 from shardex.dataset.sql_syntax import TABLE, JsonText, Node, UsedFields, json_texts
 from shardex.errors import QueryError
@@ -114,7 +108,7 @@ class Query:
         named = [name for name in self.features if name.lower() in used.names]
         tested = [name for name in self.features if name.lower() in used.tested]
         self._check(named, tested)
-        values = [n for n, f in self.features.items() if n in named or (used.everything and is_queryable(f))]
+        values = [n for n, f in self.features.items() if n in named or (used.everything and f.queryable())]
         parts = [pa.table({name: true_or_null(rows.present(name))}) for name in tested if name not in values]
         if values:
             parts.append(rows.sql_columns(values).select(values))  # in the order of the fields, for SELECT *
@@ -125,7 +119,7 @@ class Query:
     def _check(self, named: list[str], tested: list[str]) -> None:
         """Raise for fields that SQL cannot read, and for names that differ only by case."""
         for name in named:
-            if not is_queryable(self.features[name]):
+            if not self.features[name].queryable():
                 raise QueryError(
                     f"expected a field that SQL can read, got {self.features[name]} - at field {name}; "
                     f"SQL can only test whether it has a value ({_quoted(name)} IS NOT NULL)"

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from shardex.arrow import arrow_schema, arrow_type, to_table, with_schema
+from shardex.columns import to_table, with_schema
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.errors import MissingExtraError, SchemaError
-from shardex.features import Feature, Features, Opaque, contains, unwrap_optional
+from shardex.features import Feature, Features, Opaque, arrow_schema, contains, unwrap_optional
 from shardex.kernel import Columns
 from shardex.order import Span
 
@@ -123,7 +123,7 @@ def stored_table(view: Dataset[Any]) -> pa.Table | None:
 def _type(feature: Feature) -> pa.DataType | None:
     """Return the Arrow type of a field; None if it depends on the values."""
     inner = unwrap_optional(feature)
-    return None if contains(inner, Opaque) else arrow_type(inner)
+    return None if contains(inner, Opaque) else inner.arrow_type()
 
 
 def _stored_type(view: Dataset[Any], name: str) -> pa.DataType | None:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.columns import check_fields
 from shardex.dataset.layers import ComposedRows, TypedRows
 from shardex.dataset.media_rows import undecoded
 from shardex.dataset.token_runs import Runs, check_lengths, locate_runs
 from shardex.errors import ArgumentError, SchemaError, unknown_field
-from shardex.features import Array, Features, Json, check_fields, unwrap_optional
+from shardex.features import Array, Features, Json, unwrap_optional
 from shardex.features import Sequence as ListOf
 from shardex.kernel import (
     MISSING,

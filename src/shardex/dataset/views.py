@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import is_queryable
+from shardex.columns import check_fields
 from shardex.dataset.layers import TypedRows, source_rows
 from shardex.dataset.media_rows import undecoded
 from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
-from shardex.features import Json, check_fields, unwrap_optional
+from shardex.features import Json, unwrap_optional
 from shardex.files import display_name
 from shardex.formats import ShardRows
 from shardex.kernel import Integers
@@ -90,7 +90,7 @@ def sorted_positions(view: SampleView[Any], fields: Sequence[str], descending: b
     check_fields(list(features), fields)
     for name in fields:
         feature = unwrap_optional(features[name])
-        if not is_queryable(feature) or isinstance(feature, Json):
+        if not feature.queryable() or isinstance(feature, Json):
             raise _not_sortable(name, str(feature))
     table = view.sql_columns(fields)
     for column in table.schema:

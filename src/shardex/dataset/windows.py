@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.columns import check_fields
 from shardex.dataset.token_stream import Labels, StreamRows, TokenStream, fitting, integer_dtype, without_class
 from shardex.errors import ArgumentError
-from shardex.features import Array, Features, check_fields
+from shardex.features import Array, Features
 from shardex.kernel import Column, Columns, Integers, Ragged, digest, ends_of
 from shardex.order import Order, RandomOffset
 from shardex.rows import whole_number

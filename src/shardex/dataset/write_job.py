@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shardex.arrow import BatchBuilder
+from shardex.columns import BatchBuilder
 from shardex.dataset.create import Writer
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.map_rows import below_functions
@@ -26,7 +26,7 @@ from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import byte_size, stored_samples
 from shardex.dataset.write_steps import Results, WriteSteps, features_of_results
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError
-from shardex.features import Features
+from shardex.features import Features, arrow_schema
 from shardex.files import MODES
 from shardex.formats import Format, check_options, format_named
 from shardex.jobs import (
@@ -148,7 +148,8 @@ class WriteJob:
         """Return the error of the first of these samples that does not fit; None if all do."""
         complete = record_of(self.schema).complete if is_sample_class(self.schema) else None
         features = Features.of(self.schema)
-        builder = BatchBuilder(Features({name: one for name, one in features.items() if name != name_field}))
+        others = Features({name: one for name, one in features.items() if name != name_field})
+        builder = BatchBuilder(others, arrow_schema(others))
         try:
             for one in samples:
                 sample = fields_of(one) if complete is None else complete(fields_of(one))

@@ -1,23 +1,33 @@
-"""Describes the fields of samples (features), and converts values to them.
+"""The types of fields: one class for each kind, which knows its values and how they are stored.
 
 In: schemas as dicts or annotated classes, and values from users and files. Out: `Features` (name and type of each
 field), and values that have the dtype and shape of their feature, or an error with the reason. `infer` makes features
 from samples. Writers call `fit` and then a codec; readers call a codec and then `fit`: both accept the same values.
 
-- `leaf_features`: features of numbers, text, bytes, JSON, arrays, classes, decimals, nulls
-- `time_features`: features of dates and times, and the conversion of their values
-- `media_features`: features of images, audio and video
-- `features`: features that contain others, `Features`, and features of types and annotations
-- `type_aliases`: what the type aliases in annotations stand for
+- `feature`: `Feature`, the base class, which says what a feature defines
+- `kinds`: the table of all kinds
+- `value`, `text`, `raw_bytes`, `json_value`, `class_label`, `decimals`, `null`, `opaque`: single values
+- `array`, `array_values`, `array_arrow`: arrays; `dtypes`: names and limits of dtypes
+- `time_feature`, `timestamp`, `date`, `time`, `duration`: dates and times
+- `media`, `media_image`, `media_audio`, `media_video`: images, audio and video
+- `optional`, `sequence`, `struct`, `map`: features that contain others
+- `features`: `Features`
+- `hints`, `type_aliases`: features of types and annotations
 - `infer`: features of samples
-- `fit`, `fit_columns`: convert values, samples and columns to their features
-- `plain_form`: values in the form that JSON and MessagePack hold, metadata of datasets
-- `decimals`: decimal numbers as whole numbers
+- `arrow_schema`: features as Arrow schemas and back; `hf_metadata` does this for files of Hugging Face `datasets`
+- `samples`: whole samples converted to their features
+- `sql_tables`: samples as tables for SQL
+- `metadata`: metadata of datasets
 - `codecs`: JSON, MessagePack, text, number and raw bytes codecs; the table of all codecs
 - `array_codecs`: arrays as `.npy` and as the compact array format of atdata
 """
 
+from shardex.features.array import Array
+from shardex.features.array_arrow import items_per_row
 from shardex.features.array_codecs import npy_header
+from shardex.features.array_values import fit_array, shape_of_empty_list, stack_arrays
+from shardex.features.arrow_schema import arrow_schema, features_of_arrow
+from shardex.features.class_label import ClassLabel
 from shardex.features.codecs import (
     COMPACT,
     JSON,
@@ -32,75 +42,40 @@ from shardex.features.codecs import (
     codec_for_extension,
     encode_plain_json,
 )
-from shardex.features.decimals import unscaled
-from shardex.features.features import (
-    Features,
-    Map,
-    Optional,
-    Sequence,
-    Struct,
-    check_fields,
-    contains,
-    feature_of,
-    hints_of,
-    nested_features,
-    stored_form,
-    unwrap_optional,
-)
-from shardex.features.fit import (
-    check_keys,
-    describe,
-    dtype_bounds,
-    fit,
-    fit_array,
-    fit_class,
-    fit_null,
-    fit_number,
-    fit_sample,
-    fits_unchanged,
-    has_shape,
-    is_missing,
-    list_items,
-    located,
-    map_items,
-    refuse_unknown_fields,
-    shape_of_empty_list,
-    struct_items,
-    to_sample,
-)
-from shardex.features.fit_columns import cast_column, fit_column, in_form, is_stacked, stack_arrays, to_columns
+from shardex.features.date import Date
+from shardex.features.decimals import Decimal, unscaled
+from shardex.features.dtypes import SCALARS, dtype_bounds, dtype_text
+from shardex.features.duration import Duration
+from shardex.features.feature import Feature, describe
+from shardex.features.features import Features, contains
+from shardex.features.hf_metadata import feature_of_hf
+from shardex.features.hints import feature_of, hints_of
 from shardex.features.infer import infer, infer_or_json
-from shardex.features.leaf_features import (
-    SCALARS,
-    Array,
-    Bytes,
-    ClassLabel,
-    Decimal,
-    Feature,
-    Json,
-    Null,
-    Opaque,
-    Text,
-    Value,
-    dtype_text,
-)
-from shardex.features.media_features import (
-    IMAGE_MODES,
-    NO_MEDIA,
-    Audio,
-    Image,
-    Media,
-    Video,
-    channels_last,
-    extensions_of_media,
-    fit_media,
-    is_pil_image,
-    is_tensor,
-    media_of_extension,
-)
-from shardex.features.plain_form import MADE_BY, copied_metadata, other_metadata, plain_form, plain_metadata
-from shardex.features.time_features import UNITS, Date, Duration, Time, TimeFeature, Timestamp
+from shardex.features.json_value import Json
+from shardex.features.kinds import register
+from shardex.features.map import Map
+from shardex.features.media import NO_MEDIA, Media, channels_last, is_pil_image, is_tensor, media_of_extension
+from shardex.features.media_audio import Audio
+from shardex.features.media_image import IMAGE_MODES, Image
+from shardex.features.media_video import Video
+from shardex.features.metadata import MADE_BY, copied_metadata, other_metadata, plain_metadata
+from shardex.features.null import Null
+from shardex.features.opaque import Opaque
+from shardex.features.optional import Optional, unwrap_optional
+from shardex.features.raw_bytes import Bytes
+from shardex.features.samples import fit_sample, in_form, to_columns, to_sample
+from shardex.features.sequence import Sequence
+from shardex.features.sql_tables import concat_tables, feature_of_values, samples_table
+from shardex.features.struct import Struct
+from shardex.features.text import Text
+from shardex.features.time import Time
+from shardex.features.time_feature import UNITS, TimeFeature
+from shardex.features.timestamp import Timestamp
 from shardex.features.type_aliases import without_aliases
+from shardex.features.value import Value
+
+register(Optional, Array, Value, Text, Bytes, Image, Audio, Video, Timestamp, Date, Time, Duration, Decimal, ClassLabel)
+register(Null, Sequence, Map, Json, Struct, Opaque)  # asked in this order
 
 __all__ = [
     "COMPACT",
@@ -141,52 +116,37 @@ __all__ = [
     "Timestamp",
     "Value",
     "Video",
-    "cast_column",
+    "arrow_schema",
     "channels_last",
-    "check_fields",
-    "check_keys",
     "codec_by_name",
     "codec_for_extension",
+    "concat_tables",
     "contains",
     "copied_metadata",
     "describe",
     "dtype_bounds",
     "dtype_text",
     "encode_plain_json",
-    "extensions_of_media",
     "feature_of",
-    "fit",
+    "feature_of_hf",
+    "feature_of_values",
+    "features_of_arrow",
     "fit_array",
-    "fit_class",
-    "fit_column",
-    "fit_media",
-    "fit_null",
-    "fit_number",
     "fit_sample",
-    "fits_unchanged",
-    "has_shape",
     "hints_of",
     "in_form",
     "infer",
     "infer_or_json",
-    "is_missing",
     "is_pil_image",
-    "is_stacked",
     "is_tensor",
-    "list_items",
-    "located",
-    "map_items",
+    "items_per_row",
     "media_of_extension",
-    "nested_features",
     "npy_header",
     "other_metadata",
-    "plain_form",
     "plain_metadata",
-    "refuse_unknown_fields",
+    "samples_table",
     "shape_of_empty_list",
     "stack_arrays",
-    "stored_form",
-    "struct_items",
     "to_columns",
     "to_sample",
     "unscaled",

@@ -24,7 +24,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import number_array
+from shardex.columns import number_array
 from shardex.errors import ChecksumError, RowError, StaleIndexError, TruncatedShardError
 from shardex.files.find import Files
 from shardex.files.packed_columns import Packing, pack_columns, packings_of, stored, to_header

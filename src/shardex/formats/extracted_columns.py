@@ -21,9 +21,9 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import arrow_type, concat_columns, feature_of_values, sql_table, to_table, valid_mask
+from shardex.columns import concat_columns, sql_table, to_table, valid_mask
 from shardex.errors import ArgumentError, ChecksumError, StaleIndexError
-from shardex.features import Feature, Features, Json, Optional, Value
+from shardex.features import Feature, Features, Json, Optional, Value, feature_of_values
 from shardex.files import Files, IndexedFile, Sidecar, decode_sidecar, load_sidecars, save_sidecar, scan_all
 from shardex.formats.record_rows import RecordRows
 from shardex.formats.registry import format_named
@@ -119,7 +119,7 @@ class ExtractedColumns:
         """Return all values of a key."""
         if key not in self._columns:
             arrays = [self._array(number, key) for number in range(len(self._blocks))]
-            self._columns[key] = pa.chunked_array(arrays, arrow_type(self.features[key]))
+            self._columns[key] = pa.chunked_array(arrays, self.features[key].arrow_type())
         return self._columns[key]
 
     def pieces_of(self, number: int) -> list[Piece] | None:
@@ -166,7 +166,7 @@ def _encode(files: Sequence[IndexedFile], found: Sequence[list[Piece]], keys: Se
 
 
 def _schema(features: Features) -> pa.Schema:
-    return pa.schema([(key, arrow_type(feature)) for key, feature in features.items()])
+    return pa.schema([(key, feature.arrow_type()) for key, feature in features.items()])
 
 
 def _digest(array: pa.Array) -> int:

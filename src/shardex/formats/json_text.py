@@ -9,19 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import SchemaError
-from shardex.features import (
-    Array,
-    Feature,
-    Features,
-    Map,
-    Sequence,
-    Struct,
-    describe,
-    encode_plain_json,
-    nested_features,
-    shape_of_empty_list,
-    unwrap_optional,
-)
+from shardex.features import Array, Feature, Features, encode_plain_json
 from shardex.features import Bytes as BytesFeature
 
 
@@ -40,7 +28,7 @@ class JsonEncoder:
     def __call__(self, sample: Mapping[str, Any]) -> bytes:
         """Return the JSON of a sample; an error names the field."""
         for name, feature in self._shaped.items():
-            refuse_lost_shape(sample[name], feature, name)
+            feature.refuse_lost_shape(sample[name], name)
         try:
             return encode_plain_json({name: _plain(value) for name, value in sample.items()})
         except SchemaError:
@@ -54,7 +42,7 @@ class JsonEncoder:
 
 def _refuse_bytes(features: Features) -> None:
     """Refuse features whose values JSON cannot hold."""
-    for name, feature in (inner for field, outer in features.items() for inner in nested_features(outer, field)):
+    for name, feature in (inner for field, outer in features.items() for inner in outer.nested(field)):
         if isinstance(feature, BytesFeature):
             raise SchemaError(
                 f"expected a feature that JSON can hold, got bytes - at field {name}; JSON has text but no bytes: "
@@ -65,29 +53,8 @@ def _refuse_bytes(features: Features) -> None:
 
 
 def _has_shape(feature: Feature, name: str) -> Iterator[bool]:
-    parts = (part for _, part in nested_features(feature, name) if isinstance(part, Array))
+    parts = (part for _, part in feature.nested(name) if isinstance(part, Array))
     return (part.shape is None or len(part.shape) > 1 for part in parts)
-
-
-def refuse_lost_shape(value: Any, feature: Feature, name: str) -> None:
-    """Raise an error for an array without elements whose shape a list cannot hold and the feature does not tell."""
-    match unwrap_optional(feature):
-        case Array() as inner if isinstance(value, np.ndarray) and value.size == 0:
-            as_list = value.shape[: value.shape.index(0) + 1]
-            if shape_of_empty_list(as_list, inner) != value.shape:
-                raise SchemaError(
-                    f"expected an array that JSON can hold, got {describe(value)}, whose shape a list cannot hold "
-                    f"- at field {name} (declare the sizes, or choose a format that has arrays)"
-                )
-        case Sequence() as inner if value is not None:
-            for one in value:
-                refuse_lost_shape(one, inner.feature, name)
-        case Struct() as inner if value is not None:
-            for part, one in inner.fields.items():
-                refuse_lost_shape(value[part], one, f"{name}.{part}")
-        case Map() as inner if value is not None:
-            for one in value.values() if isinstance(value, Mapping) else (one for _, one in value):
-                refuse_lost_shape(one, inner.value, name)
 
 
 def _plain(value: Any) -> Any:

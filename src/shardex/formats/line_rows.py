@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from shardex.columns import check_fields
 from shardex.errors import FormatError, SchemaError, UnknownFormatError
-from shardex.features import Bytes, Features, Text, check_fields
+from shardex.features import Bytes, Features, Text
 from shardex.files import Files
 from shardex.formats.record_rows import Locations, RecordRows
 from shardex.kernel import Columns, Integers, count_newlines

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from shardex.columns import check_fields
 from shardex.errors import FormatError, RowError, SchemaError, ShardexError, TruncatedShardError
-from shardex.features import Array, Features, check_fields
+from shardex.features import Array, Features
 from shardex.files import Files, IndexedFile
 from shardex.formats.record_rows import Locations, RecordRows, map_files
 from shardex.formats.registry import ShardRows

@@ -21,19 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import (
-    Bytes,
-    Feature,
-    Features,
-    Json,
-    Optional,
-    Text,
-    Value,
-    fit,
-    fit_column,
-    is_stacked,
-    unwrap_optional,
-)
+from shardex.features import Bytes, Feature, Features, Json, Optional, Text, Value, unwrap_optional
 from shardex.files import (
     Files,
     Index,
@@ -452,13 +440,13 @@ def inferred_column(values: list[Any], feature: Feature) -> Column:
     (array([1. , 0.5]), Masked(1 of 2 rows: array([ 1., nan])))
     """
     inner = unwrap_optional(feature)
-    if not is_stacked(inner):
+    if not inner.stacked:
         return values
     if inner is feature:
         return (
             np.array(values, inner.dtype)
             if isinstance(inner, Value)
-            else fit_column(values, inner, str, "", stored=True)
+            else inner.fit_column(values, str, "", stored=True)
         )
     mask = np.array([value is not None for value in values], np.bool_)
     return with_missing(inferred_column([value for value in values if value is not None], inner), mask)
@@ -482,6 +470,6 @@ def refuse_misfit(sample: Mapping[str, Any], features: Features, place: str, rem
         if name not in features:
             raise SchemaError(f"{place}: expected the fields {', '.join(features)}, got {name!r} too; {remedy}")
         try:
-            fit(value, features[name], stored=True)
+            features[name].fit(value, stored=True)
         except SchemaError as error:
             raise SchemaError(f"{place}: {error} - at field {name}; {remedy}") from None

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from shardex.columns import check_fields
 from shardex.errors import (
     FieldError,
     FormatError,
@@ -27,14 +28,7 @@ from shardex.errors import (
     StaleIndexError,
     TruncatedShardError,
 )
-from shardex.features import (
-    Features,
-    check_fields,
-    fits_unchanged,
-    infer_or_json,
-    to_columns,
-    to_sample,
-)
+from shardex.features import Features, infer_or_json, to_columns, to_sample
 from shardex.files import Files, IndexedFile
 from shardex.formats.record_fields import (
     KeyScan,
@@ -393,7 +387,7 @@ class DictRows(RecordRows):
 
     def _check_values(self, values: Mapping[str, list[Any]], rows: Integers) -> None:
         for name, column in values.items():
-            if not all(map(fits_unchanged(self.features[name]), column)):
+            if not all(map(self.features[name].fits_unchanged(), column)):
                 self._refuse_misfits(column, name, rows)
 
     def _refuse_misfits(self, column: list[Any], name: str, rows: Integers) -> None:

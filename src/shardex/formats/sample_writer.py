@@ -11,8 +11,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from shardex.columns import located
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Features, Optional, fit_sample, fits_unchanged, located, plain_form
+from shardex.features import Features, Optional, fit_sample
 from shardex.files import Stage, StagedWriter
 from shardex.kernel import MISSING
 
@@ -39,8 +40,8 @@ class SampleWriter(StagedWriter):
     ) -> None:
         super().__init__(path, mode, owned, publish_last=publish_last)
         self._features = features
-        self._checks = [(n, fits_unchanged(feature), isinstance(feature, Optional)) for n, feature in features.items()]
-        plain = [(name, plain_form(feature)) for name, feature in features.items()]
+        self._checks = [(n, feature.fits_unchanged(), isinstance(feature, Optional)) for n, feature in features.items()]
+        plain = [(name, feature.plain()) for name, feature in features.items()]
         self._plain = [(name, convert) for name, convert in plain if convert is not None]
         self._samples = 0
         """Number of samples added so far."""

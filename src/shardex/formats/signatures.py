@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardex.errors import FormatError, PluginError, ShardexError, UnknownFormatError, nearest
-from shardex.features import Audio, Image, Video, extensions_of_media
+from shardex.features import Audio, Image, Video
 from shardex.files import STORE_FOLDER, Files
 from shardex.plugins import Plugin, load, plugins
 from shardex.sources import COMPRESSED, ByteRange
@@ -93,7 +93,7 @@ class Signature:
 
 _ARROW, _PARQUET, _TABLES = (".arrow", ".feather", ".ipc"), (".parquet", ".pq"), (".csv", ".tsv", ".tab")
 _LINES = (".jsonl", ".ndjson", ".json-lines")
-_MEDIA = tuple(f".{one}" for kind in (Image(), Audio(), Video()) for one in extensions_of_media(kind))
+_MEDIA = tuple(f".{one}" for kind in (Image, Audio, Video) for one in kind.extensions)
 _ABOUT = (".json", ".md", ".model", ".txt", ".vocab", ".yaml", ".yml")
 """Extensions of files that describe data: a tokenizer, a license."""
 _NO_TABLES = (*_PARQUET, *_ARROW, *_LINES, ".sqlite", ".tar", ".tokens", ".bin", ".idx", ".npy", ".dat")

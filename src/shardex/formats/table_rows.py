@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import xxhash
 
-from shardex.arrow import ReadFile
+from shardex.columns import ReadFile
 from shardex.errors import FormatError, PathError, ShardexError
 from shardex.features import Features
 from shardex.files import Files

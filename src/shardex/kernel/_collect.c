@@ -1,6 +1,6 @@
 /* Collects the values of samples, one dict per sample, in one buffer per field: the fast path of writing.
  *
- * A field has a kind, and buffers that belong to Python (arrow/collect.py): `data`, for values of different sizes also
+ * A field has a kind, and buffers that belong to Python (columns/collect.py): `data`, for values of different sizes also
  * `offsets`, for optional fields `valid`, one byte per row. A value is copied if it is exactly of the expected type: an
  * int in range, a str, an array of the dtype and shape. For every other value a function returns the number of its
  * field, and Python converts it and resumes there. Values of fields of the kind ENCODED become bytes by a Python

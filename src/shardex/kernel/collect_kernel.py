@@ -1,6 +1,6 @@
 """`collect_kernel`: the C code that copies samples into buffers (`_collect.c`), None where it is not used.
 
-`shardex.arrow` has the Python side of it, and encoders that do the same without C.
+`shardex.columns` has the Python side of it, and encoders that do the same without C.
 """
 
 from __future__ import annotations

@@ -32,8 +32,6 @@ from shardex.features import (
     TimeFeature,
     Value,
     Video,
-    fit_column,
-    is_stacked,
     stack_arrays,
     unwrap_optional,
 )
@@ -257,10 +255,10 @@ def _fitted(values: list[Any], feature: Feature | None) -> Column | None:
     """Return values in the form of their feature; `None` if they do not fit, or if it has none."""
     if isinstance(feature, Array) and feature.dtype and not feature.shape:
         feature = Array(feature.dtype, (None,))  # rows of length 0 are all that is known
-    if feature is None or not is_stacked(feature):
+    if feature is None or not feature.stacked:
         return None
     try:
-        return fit_column(values, feature, str, "", stored=False)
+        return feature.fit_column(values, str, "", stored=False)
     except SchemaError:
         return None
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from shardex.columns import check_fields
 from shardex.dataset import Dataset
 from shardex.errors import ArgumentError
-from shardex.features import Array, Feature, check_fields, unwrap_optional
+from shardex.features import Array, Feature, unwrap_optional
 from shardex.kernel import Integers
 from shardex.loader.cursor import Steps
 from shardex.loader.options import LoaderOptions

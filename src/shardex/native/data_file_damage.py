@@ -20,7 +20,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import (
+from shardex.columns import (
     FOOTER_TAIL,
     BatchLayout,
     Block,

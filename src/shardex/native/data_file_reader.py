@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.arrow import column_layouts, open_ipc_file
+from shardex.columns import column_layouts, open_ipc_file
 from shardex.errors import ChecksumError, FormatError, NotFoundError, TruncatedShardError, VersionExpired
 from shardex.jobs import run_parts
 from shardex.kernel import Integers

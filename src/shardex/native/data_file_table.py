@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.arrow import BLOCK, BatchLayout
+from shardex.columns import BLOCK, BatchLayout
 from shardex.errors import FormatError
 from shardex.kernel import Integers
 from shardex.native.fragments import DataFile

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from shardex.arrow import (
+from shardex.columns import (
     BLOCK,
     MOST_ROWS,
     BatchBuilder,
@@ -29,7 +29,7 @@ from shardex.arrow import (
     number_array,
 )
 from shardex.errors import ArgumentError, storage_errors
-from shardex.features import Array, Bytes, Feature, Features, Json, Optional, Struct, Text
+from shardex.features import Array, Bytes, Feature, Features, Json, Optional, Struct, Text, arrow_schema
 from shardex.kernel import BlockWriter, Columns
 from shardex.native.data_file_table import END_OF_STREAM, MAGIC_SIZE, encode_table, with_offset
 from shardex.native.fragments import DataFile, Fragment, new_data_path
@@ -234,7 +234,7 @@ class FragmentWriter:
         if shard_size < 1 or (shard_rows is not None and shard_rows < 1):
             raise ArgumentError(f"expected shards of at least 1 byte and 1 row, got {shard_size} and {shard_rows}")
         self._place = place
-        self._builder = BatchBuilder(features)
+        self._builder = BatchBuilder(features, arrow_schema(features))
         self._shard_size, self._shard_rows = shard_size, math.inf if shard_rows is None else shard_rows
         self._key = key
         self._generated = key if generate_keys else None

@@ -9,9 +9,8 @@ import os
 import re
 from functools import partial
 
-from shardex.arrow import arrow_schema, features_of_arrow
 from shardex.errors import FormatError
-from shardex.features import Features
+from shardex.features import Features, arrow_schema, features_of_arrow
 from shardex.files import Files
 from shardex.formats import Format, TableRows
 from shardex.formats.arrow import EXTENSIONS, is_empty_cache, open_files

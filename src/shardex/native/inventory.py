@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from shardex.arrow import arrow_schema
 from shardex.errors import FormatError, NotFoundError, SourceError
+from shardex.features import arrow_schema
 from shardex.files import What, display_name
 from shardex.native.fragments import DATA_FILE, DataFile, FileUse, number_column
 from shardex.native.manifest import Manifest

@@ -11,9 +11,8 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from shardex.arrow import arrow_schema
 from shardex.errors import CommitConflict, NotFoundError, VersionExpired
-from shardex.features import Features
+from shardex.features import Features, arrow_schema
 from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.native.commit import with_ids
 from shardex.native.data_file_reader import DataFileReader

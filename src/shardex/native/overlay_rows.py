@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import concat_columns, concat_tables, take_table
-from shardex.features import check_fields
+from shardex.columns import check_fields, concat_columns, take_table
+from shardex.features import concat_tables
 from shardex.formats import ShardRows, TableRows
 from shardex.kernel import Columns, Integers
 from shardex.native.row_ids import LiveRows

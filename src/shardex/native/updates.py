@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import BatchBuilder, number_array
-from shardex.features import Feature, Features
+from shardex.columns import BatchBuilder, number_array
+from shardex.features import Feature, Features, arrow_schema
 from shardex.kernel import Integers
 from shardex.native.commit import Overlay
 from shardex.native.data_files import BATCH_BYTES, DataFileWriter
@@ -29,7 +29,7 @@ class Updates:
     def __init__(self, place: Place, name: str, feature: Feature) -> None:
         self._place = place
         self._name = name
-        self._builder = BatchBuilder(Features({name: feature}))
+        self._builder = BatchBuilder(Features({name: feature}), arrow_schema(Features({name: feature})))
         # The column is not named after the field, so that a field may be called "row".
         values = self._builder.schema.field(0).with_name("value")
         self._schema = pa.schema([pa.field("row", pa.uint64(), nullable=False), values])

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import CheckedTable, FileSizes, arrow_schema
+from shardex.columns import CheckedTable, FileSizes, check_fields
 from shardex.errors import PathError, StaleIndexError
-from shardex.features import Features, Text, check_fields
+from shardex.features import Features, Text, arrow_schema
 from shardex.files import display_name
 from shardex.formats import ShardRows, TableRows, open_rows
 from shardex.kernel import Columns, Integers

@@ -9,23 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from shardex.columns import located
 from shardex.errors import SchemaError
-from shardex.features import (
-    Features,
-    Json,
-    Media,
-    Optional,
-    cast_column,
-    contains,
-    describe,
-    fit,
-    fit_column,
-    fits_unchanged,
-    is_stacked,
-    located,
-    plain_form,
-    unwrap_optional,
-)
+from shardex.features import Features, Json, Media, Optional, contains, describe, unwrap_optional
 from shardex.kernel import MISSING, Column, Columns, values_of
 from shardex.samples.class_record import Record, record_of
 
@@ -67,8 +53,8 @@ def _fitted(
     for name, feature in record.features.items():
         try:
             value = values[name] if name in values else record.default(name)
-            as_stored = stored and plain_form(feature) is not None
-            out[name] = fit(value, feature, stored=as_stored or (not encoded and contains(feature, Media)))
+            as_stored = stored and feature.plain() is not None
+            out[name] = feature.fit(value, stored=as_stored or (not encoded and contains(feature, Media)))
         except SchemaError as error:
             raise located(error, f"field {name} of {record.kind.__name__}") from None
     return out
@@ -78,7 +64,7 @@ def packed_values(record: Record[Any], values: Mapping[str, Any]) -> dict[str, A
     """Return plain values in the form that MessagePack holds."""
     out = _fitted(record, values, encoded=True)
     for name, feature in record.features.items():
-        if (convert := plain_form(feature)) is not None and not isinstance(unwrap_optional(feature), Json):
+        if (convert := feature.plain()) is not None and not isinstance(unwrap_optional(feature), Json):
             out[name] = convert(out[name])
     return out
 
@@ -104,7 +90,7 @@ class ClassFitter:
         self._record = record
         self._stored = stored
         self._features = record.features if features is None else features
-        self._unchanged = {name: fits_unchanged(feature) for name, feature in self._features.items()}
+        self._unchanged = {name: feature.fits_unchanged() for name, feature in self._features.items()}
 
     def sample(self, values: Mapping[str, Any], names: Sequence[str], where: Where) -> dict[str, Any]:
         """Return the values of these fields of one sample."""
@@ -125,22 +111,22 @@ class ClassFitter:
         try:
             if value is MISSING or (value is None and not isinstance(feature, Optional | Json)):
                 value = self._record.default(name)
-            return fit(value, feature, stored=self._stored)
+            return feature.fit(value, stored=self._stored)
         except SchemaError as error:
             raise located(error, f"{where(k)}, field {name} of {self._record.kind.__name__}") from None
 
     def _column(self, name: str, column: Column, where: Where) -> Column:
         feature = self._features[name]
         if isinstance(column, list):
-            if not is_stacked(feature) and all(map(self._unchanged[name], column)):
+            if not feature.stacked and all(map(self._unchanged[name], column)):
                 return column
-        elif (cast := cast_column(column, feature)) is not None:
+        elif (cast := feature.cast_column(column)) is not None:
             return cast
         values = list(values_of(column))
         for k, value in enumerate(values):
             if value is None or value is MISSING:
                 values[k] = self._fit(name, value, k, where)
         try:
-            return fit_column(values, feature, where, name, stored=self._stored)
+            return feature.fit_column(values, where, name, stored=self._stored)
         except SchemaError as error:
             raise SchemaError(f"{error} of {self._record.kind.__name__}") from None

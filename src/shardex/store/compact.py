@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from shardex.arrow import to_table
+from shardex.columns import to_table
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, CommitConflict, ShardexError

@@ -17,16 +17,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import arrow_schema
 from shardex.dataset import Dataset, call_function, column_result, place_of_rows
 from shardex.errors import ArgumentError, NotFoundError, SchemaError
-from shardex.features import Feature, Features
+from shardex.features import Feature, Features, arrow_schema
 from shardex.jobs import FinishedPart, JobFolder, Part, continue_parts, cut_rows, rows_per_part
 from shardex.kernel import Column
 from shardex.native import BATCH_BYTES, DataFileWriter, Fragment, LiveRows, live_rows, read_part, write_part
 from shardex.samples import Batch
 from shardex.sources import Place
-from shardex.store.new_field import batches, blank, encode_values, numbered
+from shardex.store.new_field import batches, encode_values, numbered
 from shardex.workers import ExecutorLike, function_fingerprint, raise_if_cancelled
 
 _VERSION = 1
@@ -100,7 +99,7 @@ class FieldFunction:
 
     @cached_property
     def _blank(self) -> pa.Array:
-        return encode_values(self.name, self.feature, [blank(self.feature)] * 256, "a deleted sample {}".format)
+        return encode_values(self.name, self.feature, [self.feature.blank()] * 256, "a deleted sample {}".format)
 
     def _results(self, part: Part) -> Iterator[tuple[int, pa.Array]]:
         """Yield encoded results, each with the number of its first sample."""

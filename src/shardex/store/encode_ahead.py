@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from shardex.columns import located
 from shardex.dataset import copied
 from shardex.errors import SchemaError
-from shardex.features import Feature, Features, Media, fit, located, unwrap_optional
+from shardex.features import Feature, Features, Media, unwrap_optional
 from shardex.jobs import run_parts
 from shardex.samples import fields_of
 
@@ -24,6 +25,10 @@ _GROUP_BYTES = 2 << 20
 _GROUP_SAMPLES = 32
 _AHEAD_BYTES = 32 << 20
 """Bytes of unfinished samples per thread from which on the generator waits until some are finished."""
+
+
+def _fit(value: Any, feature: Feature) -> Any:
+    return feature.fit(value)
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class _Group:
 
 
 def encode_ahead(
-    samples: Iterable[Any], features: Features, workers: int, encode_one: Callable[[Any, Feature], Any] = fit
+    samples: Iterable[Any], features: Features, workers: int, encode_one: Callable[[Any, Feature], Any] = _fit
 ) -> Generator[Any]:
     """Yield samples; with several workers their media are encoded by `encode_one`, ahead of the caller.
 

@@ -15,28 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import BatchBuilder, arrow_schema, to_table
+from shardex.columns import BatchBuilder, located, to_table
 from shardex.dataset import Dataset, column_table, from_table
 from shardex.errors import SchemaError
-from shardex.features import (
-    NO_MEDIA,
-    Array,
-    Bytes,
-    Feature,
-    Features,
-    Json,
-    Map,
-    Media,
-    Null,
-    Opaque,
-    Optional,
-    Sequence,
-    Struct,
-    Text,
-    TimeFeature,
-    Value,
-    located,
-)
+from shardex.features import Feature, Features, arrow_schema
 from shardex.kernel import Columns
 from shardex.native import BATCH_BYTES, DataFileWriter, Fragment
 from shardex.sources import Place
@@ -177,7 +159,7 @@ def encode_values(name: str, feature: Feature, values: Any, place: Callable[[int
         table = to_table(Columns({name: values}, len(values)), features)
     except SchemaError:
         raise _error_of_one(features, values, place) from None
-    if table[0].null_count and not isinstance(feature, Optional | Null):
+    if table[0].null_count and not feature.nullable:
         missing = int(np.flatnonzero(table[0].is_null())[0])
         raise located(SchemaError(f"expected {feature}, got None"), f"{place(missing)}, field {name}")
     return table[0].combine_chunks() if table[0].num_chunks != 1 else table[0].chunk(0)
@@ -195,7 +177,7 @@ def _error_of_one(features: Features, values: Any, place: Callable[[int], str]) 
             end = middle
         else:
             begin = middle
-    builder = BatchBuilder(features)
+    builder = BatchBuilder(features, arrow_schema(features))
     builder.place = place(begin)
     try:
         builder.append({name: values[begin]})
@@ -210,35 +192,5 @@ def _fill_deleted(values: Any, live: NDArray[np.bool_], feature: Feature) -> Any
         out = np.zeros((len(live), *values.shape[1:]), values.dtype)
         out[live] = values
         return out
-    each, empty = iter(values), blank(feature)
+    each, empty = iter(values), feature.blank()
     return [next(each) if there else empty for there in live.tolist()]
-
-
-def blank(feature: Feature) -> Any:
-    """Return a blank value of a feature, such as 0 or "".
-
-    >>> blank(Features.of({"x": {"a": "int8", "b": str}})["x"])
-    {'a': np.int8(0), 'b': ''}
-    """
-    match feature:
-        case Optional() | Json() | Null() | Opaque():
-            return None
-        case TimeFeature():
-            return np.zeros((), feature.dtype)[()]
-        case Map():
-            return {}
-        case Array():
-            return np.zeros([size or 0 for size in feature.shape or ()], feature.dtype)
-        case Value():
-            return np.zeros((), feature.dtype)[()]
-        case Text():
-            return ""
-        case Media():
-            return NO_MEDIA
-        case Bytes():
-            return b""
-        case Sequence():
-            return []
-        case Struct():
-            return {name: blank(inner) for name, inner in feature.fields.items()}
-    return 0

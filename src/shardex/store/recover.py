@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import arrow_type, features_of_arrow, to_table
+from shardex.columns import to_table
 from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError, VersionExpired
-from shardex.features import JSON, Feature, Features, Json, Optional, copied_metadata, infer_or_json
+from shardex.features import JSON, Feature, Features, Json, Optional, copied_metadata, features_of_arrow, infer_or_json
 from shardex.files import What, check_mode
 from shardex.kernel import MISSING, Columns, Integers, Masked
 from shardex.native import (
@@ -359,7 +359,7 @@ def _features(ds: Dataset) -> Features:
 
 def _is_storable(feature: Feature) -> bool:
     try:
-        arrow_type(feature)
+        feature.arrow_type()
     except SchemaError:
         return False
     return True

@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.arrow import arrow_schema
 from shardex.errors import ArgumentError, FormatError, NotFoundError, PathError, ShardexError, VersionExpired
+from shardex.features import arrow_schema
 from shardex.files import STORE_FOLDER, What, display_name
 from shardex.formats import TableRows
 from shardex.jobs import Part, cut_rows, run_parts

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from pyarrow import feather
 
 import shardex as sx
-from shardex.arrow import BatchBuilder, DecodedTable, MappedTable, open_ipc_file
+from shardex.columns import BatchBuilder, DecodedTable, MappedTable, open_ipc_file
 from shardex.errors import FormatError, NotFoundError, PathError, SchemaError, StaleIndexError, TruncatedShardError
-from shardex.features import Features
+from shardex.features import Features, arrow_schema
 from shardex.sources import LocalSource
 from tests.strategies import datasets
 
@@ -212,7 +212,7 @@ def test_plain_files_of_any_schema_are_read(
     bare: bool,
 ) -> None:
     features, samples = data
-    builder, batches = BatchBuilder(features), []
+    builder, batches = BatchBuilder(features, arrow_schema(features)), []
     for k, sample in enumerate(samples, 1):
         builder.append(sample)
         if k % size == 0:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import number_dtype
+from shardex.columns import number_dtype
 from shardex.compat.stable_datasets.features.base import tensor_of
 from shardex.compat.stable_datasets.formatting import Formatter
 from shardex.compat.stable_datasets.schema import (

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from shardex import features as core
+from shardex.columns import located
 from shardex.compat.stable_datasets._cache_metadata import (
     SHARDS,
     LanceCacheMeta,
@@ -120,7 +121,7 @@ def _encode(value: Any, feature: Any, name: str, cache_dir: Path | None) -> Any:
 
 def _located(error: SchemaError, place: str) -> SchemaError:
     """Return the error with the place in its message, and its type: users catch `KeyError` for an unknown class."""
-    return type(error)(str(core.located(error, place)))
+    return type(error)(str(located(error, place)))
 
 
 def cache_fingerprint(

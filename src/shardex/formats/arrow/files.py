@@ -17,20 +17,18 @@ from functools import partial
 import msgspec
 import pyarrow as pa
 
-from shardex.arrow import (
+from shardex.columns import (
     FOOTER_TAIL,
     Block,
     DecodedTable,
     DecodeLimit,
     MappedTable,
     Path,
-    arrow_schema,
     batch_is_compressed,
     batch_layout,
     check_column_names,
     decompressed_size,
     expanded_size,
-    features_of_arrow,
     footer_blocks,
     footer_size,
     null_paths,
@@ -41,7 +39,7 @@ from shardex.arrow import (
     valid_batch,
 )
 from shardex.errors import FormatError, TruncatedShardError
-from shardex.features import Features
+from shardex.features import Features, arrow_schema, features_of_arrow
 from shardex.files import Files
 from shardex.formats.table_rows import TableRows, fetch_footers, file_reader, files_digest, ranges_at
 from shardex.kernel import Integers, Ranges

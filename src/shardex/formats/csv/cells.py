@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from shardex.arrow import arrow_type
 from shardex.errors import SchemaError
 from shardex.features import (
     ClassLabel,
@@ -72,7 +71,7 @@ def cell_type(feature: Feature) -> pa.DataType:
     inner = unwrap_optional(feature)
     if not isinstance(inner, Value):
         return pa.large_string()
-    return pa.float32() if inner.dtype == "float16" else arrow_type(inner)
+    return pa.float32() if inner.dtype == "float16" else inner.arrow_type()
 
 
 @dataclass(frozen=True)

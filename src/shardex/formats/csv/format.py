@@ -16,20 +16,9 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import decode_array
+from shardex.columns import check_fields, decode_array
 from shardex.errors import ArgumentError, FormatError, SchemaError
-from shardex.features import (
-    ClassLabel,
-    Duration,
-    Feature,
-    Features,
-    Optional,
-    Text,
-    Value,
-    check_fields,
-    fit_column,
-    unwrap_optional,
-)
+from shardex.features import ClassLabel, Duration, Feature, Features, Optional, Text, Value, unwrap_optional
 from shardex.files import Files, Index
 from shardex.formats.csv.cells import (
     FALSE,
@@ -214,7 +203,7 @@ class CsvRows(NumberedLines):
         names = self._checked(fields)
         if not len(rows) or not names:
             features = self.features.items()
-            return Columns({n: fit_column([], f, str, n, stored=False) for n, f in features if n in names}, len(rows))
+            return Columns({n: f.fit_column([], str, n, stored=False) for n, f in features if n in names}, len(rows))
         table = self._table(rows, names)
         return Columns({name: self._column(table, name, rows) for name in names}, len(rows))
 
@@ -265,7 +254,7 @@ class CsvRows(NumberedLines):
     def _column(self, table: pa.Table, name: str, rows: Integers) -> Column:
         feature = self.features[name]
         if name not in table.column_names:
-            return fit_column([None] * len(rows), feature, str, name, stored=True)
+            return feature.fit_column([None] * len(rows), str, name, stored=True)
         inner, array = unwrap_optional(feature), table.column(name).combine_chunks()
         if isinstance(inner, Text) and not isinstance(feature, Optional) and self._schema is not None:
             array = array.fill_null("")
@@ -277,7 +266,7 @@ class CsvRows(NumberedLines):
         if isinstance(inner, Value | Text):
             return _writable(decode_array(array, feature), inner)
         values = [_plain(text, inner) for text in array.to_pylist()]
-        return fit_column(values, feature, self._where(rows), name, stored=True)
+        return feature.fit_column(values, self._where(rows), name, stored=True)
 
     # -- single samples ----------------------------------------------------------------------------------------
 

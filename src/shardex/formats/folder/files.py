@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from shardex.errors import ArgumentError, UnknownFormatError
-from shardex.features import Audio, Feature, Image, Json, Media, Text, Video, extensions_of_media
+from shardex.features import Audio, Feature, Image, Json, Media, Text, Video
 from shardex.files import named_split
 
 _FEATURES: dict[str, Media] = {"image": Image(), "audio": Audio(), "video": Video()}
-KINDS = {kind: tuple(f".{one}" for one in extensions_of_media(feature)) for kind, feature in _FEATURES.items()}
+KINDS = {kind: tuple(f".{one}" for one in feature.file_extensions()) for kind, feature in _FEATURES.items()}
 """Extensions of each kind of media, in lower case."""
 _KIND_OF = {extension: kind for kind, some in KINDS.items() for extension in some}
 EXTENSIONS = tuple(_KIND_OF)

@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.columns import check_fields
 from shardex.errors import (
     ArgumentError,
     FormatError,
@@ -31,7 +32,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownKeyError,
 )
-from shardex.features import Bytes, ClassLabel, Feature, Features, Optional, Text, check_fields
+from shardex.features import Bytes, ClassLabel, Feature, Features, Optional, Text
 from shardex.files import Files, FolderListing, forget, list_folder
 from shardex.formats.folder.files import CAPTIONS, MediaFiles, class_names, media_feature
 from shardex.formats.folder.metadata import Metadata, open_metadata

@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardex.arrow import (
+from shardex.columns import (
     CACHE_BYTES,
     BatchBuilder,
     DecodedTable,
     DecodeLimit,
     Path,
     check_column_names,
-    features_of_arrow,
     is_number_item,
     null_paths,
     nullable_paths,
@@ -31,7 +30,17 @@ from shardex.arrow import (
     with_schema,
 )
 from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError, storage_errors
-from shardex.features import Array, Decimal, Feature, Features, Media, Struct, nested_features, unwrap_optional
+from shardex.features import (
+    Array,
+    Decimal,
+    Feature,
+    Features,
+    Media,
+    Struct,
+    arrow_schema,
+    features_of_arrow,
+    unwrap_optional,
+)
 from shardex.files import Files, StagedWriter
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.parquet.pages import DecodedSize, decoded_size, delta_bytes, repeated_bytes
@@ -321,7 +330,7 @@ def not_in_parquet(feature: Feature) -> str | None:
     >>> not_in_parquet(Struct({})), not_in_parquet(Decimal(5, 2))
     ('struct of  without elements', None)
     """
-    for _, inner in nested_features(feature, ""):
+    for _, inner in feature.nested(""):
         empty = isinstance(inner, Array) and inner.dtype is not None and inner.fixed and 0 in (inner.shape or ())
         if empty or (isinstance(inner, Struct) and not inner.fields):
             return f"{inner} without elements"
@@ -363,7 +372,7 @@ class ParquetWriter(StagedWriter):
         with self._abort_on_error():
             self._refuse_other_fields(features)
             self._number = self._stage.next_number("part", ".parquet")
-            self._builder = BatchBuilder(features)
+            self._builder = BatchBuilder(features, arrow_schema(features))
             kinds = [_written_field(field) for field in self._builder.schema]
             self._schema = pa.schema(kinds, metadata=self._builder.schema.metadata)
         self._shard_rows, self._group_rows, self._compression = shard_rows, row_group_rows, compression

@@ -16,21 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.arrow import sql_table, to_table
+from shardex.columns import check_fields, sql_table, to_table
 from shardex.errors import SchemaError
-from shardex.features import (
-    ClassLabel,
-    Decimal,
-    Feature,
-    Features,
-    Optional,
-    Text,
-    TimeFeature,
-    Value,
-    check_fields,
-    fit_column,
-    unwrap_optional,
-)
+from shardex.features import ClassLabel, Decimal, Feature, Features, Optional, Text, TimeFeature, Value, unwrap_optional
 from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows
 
@@ -117,7 +105,7 @@ def _typed(texts: list[str | None], feature: Feature, name: str) -> Any:
             raise SchemaError(f"expected {feature} in the names of folders, got {error} - at field {name}") from None
     stored = isinstance(inner, TimeFeature | Decimal)  # as text, as in JSON
     try:
-        return fit_column(values, feature, lambda k: f"the folder {name}={texts[k]}", name, stored=stored)
+        return feature.fit_column(values, lambda k: f"the folder {name}={texts[k]}", name, stored=stored)
     except SchemaError as error:
         raise SchemaError(f"{error}; name its type with schema=") from None
 

@@ -16,39 +16,30 @@ from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.features import (
-    COMPACT,
     JSON,
     MSGPACK,
     NPY,
     NPZ,
     NUMBER,
-    RAW,
     TEXT,
     Array,
     Bytes,
-    ClassLabel,
     Codec,
     Feature,
     Features,
     Json,
-    Map,
     Media,
-    Opaque,
     Optional,
-    Sequence,
     Struct,
     Text,
     Value,
     codec_for_extension,
     contains,
-    extensions_of_media,
-    fit,
     media_of_extension,
     npy_header,
     to_columns,
     unwrap_optional,
 )
-from shardex.formats.json_text import refuse_lost_shape
 from shardex.kernel import Column, Ragged, Ranges, with_missing
 
 Where = Callable[[int], str]
@@ -81,7 +72,7 @@ def candidates(field: str, feature: Feature) -> list[str]:
     """
     inner = unwrap_optional(feature)
     if isinstance(inner, Media):
-        return [field.lower(), *(f"{field.lower()}.{one}" for one in extensions_of_media(inner))]
+        return [field.lower(), *(f"{field.lower()}.{one}" for one in inner.file_extensions())]
     return [field.lower(), extension_of(field, feature).lower()]
 
 
@@ -101,64 +92,12 @@ def extension_of(field: str, feature: Feature) -> str:
     >>> [extension_of(*one) for one in (("history", Array()), ("npy", Array()), ("jpg", Bytes()), ("id", Text()))]
     ['history.npy', 'npy', 'jpg', 'id.txt']
     """
-    match inner := unwrap_optional(feature):
-        case Media():
-            known = extensions_of_media(inner)
-            return field if field.rpartition(".")[2].lower() in known else f"{field}.{known[0]}"
-        case Bytes():
-            return field
-        case Struct() if codec_for_extension(field) is NPZ:
-            return field
-        case Array():
-            suffix, codecs = "npy", [NPY]
-        case Text():
-            suffix, codecs = "txt", [TEXT]
-        case Value(dtype=dtype) if np.dtype(dtype).kind not in "iu":
-            suffix, codecs = "json", [JSON]
-        case Value() | ClassLabel():
-            suffix, codecs = "cls", [NUMBER]
-        case Opaque():
-            raise SchemaError(f"expected a feature that can be written, got {feature} - at field {field}")
-        case _:
-            suffix, codecs = "json", [JSON, MSGPACK]
-    extension = field if codec_for_extension(field) in codecs else f"{field}.{suffix}"
-    if _codec(extension, feature) is JSON and contains(feature, Bytes):
+    extension = feature.file_extension(field)
+    if feature.codec(extension) is JSON and contains(feature, Bytes):
         raise SchemaError(
             f"expected values that JSON can hold, got {feature} - at field {field} (name it {field}.msgpack)"
         )
     return extension
-
-
-def encode(value: Any, extension: str, feature: Feature) -> bytes:
-    """Encode a value that fits its feature."""
-    inner = unwrap_optional(feature)
-    if isinstance(inner, Value) and isinstance(value, float) and math.isnan(value):
-        return b"null"  # JSON has no NaN; a float that is read as null becomes NaN again
-    if isinstance(inner, Value) and isinstance(value, float) and math.isinf(value):
-        raise SchemaError(f"expected a number that JSON can hold, got {value} (an array of no dimensions can hold it)")
-    if isinstance(inner, Array):
-        return NPY.encode(value)
-    codec = _codec(extension, feature)
-    if codec is NPZ:
-        return codec.encode(value)
-    if codec is JSON and isinstance(inner, Map | Sequence | Struct):
-        refuse_lost_shape(value, inner, extension)
-    return codec.encode(value)
-
-
-def decoder(extension: str, feature: Feature) -> Callable[[memoryview], Any]:
-    """Return the function that decodes one value.
-
-    >>> decoder("cls", Value("float32"))(memoryview(b"7"))
-    7.0
-    """
-    decode, inner = _codec(extension, feature).decode, unwrap_optional(feature)
-    if isinstance(inner, Value):
-        kind = np.dtype(inner.dtype).type
-        return lambda data: kind(fit(decode(data), inner, stored=True)).item()
-    if isinstance(inner, Text | Bytes | Json) or inner == Array():
-        return decode
-    return lambda data: fit(decode(data), inner, stored=True)
 
 
 def value(decode: Callable[[memoryview], Any], data: memoryview, extension: str, where: Where, k: int = 0) -> Any:
@@ -181,7 +120,7 @@ def column(ranges: Ranges, extension: str, feature: Feature, where: Where) -> Co
             pass  # decode one by one, for an error that names the sample
     if isinstance(inner, Array) and (stacked := _stacked(ranges, inner)) is not None:
         return stacked if inner.shape is None or inner.fixed else Ragged.from_stacked(stacked, shaped=not inner.ragged)
-    decode = _codec(extension, feature).decode
+    decode = feature.codec(extension).decode
     values = [value(decode, view, extension, where, k) for k, view in enumerate(ranges.views())]
     columns = to_columns({extension: values}, len(values), Features({extension: inner}), where)
     return (columns.stack() if isinstance(inner, Array) else columns).data[extension]
@@ -197,21 +136,6 @@ def optional_column(
     places = np.flatnonzero(present).tolist()
     values = column(ranges[present], extension, feature, lambda k: where(places[k]))
     return with_missing(values, present) if isinstance(feature, Optional) else values
-
-
-def _codec(extension: str, feature: Feature) -> Codec:
-    """Return the codec of a field: chosen by the feature; if that allows several, by the extension."""
-    named = codec_for_extension(extension)
-    match unwrap_optional(feature):
-        case Array():
-            return COMPACT  # which reads .npy too
-        case Text():
-            return TEXT
-        case Bytes():
-            return RAW
-        case Value() | ClassLabel():
-            return named if named is JSON else NUMBER
-    return named if named in (MSGPACK, NPZ) else JSON
 
 
 def _stacked(ranges: Ranges, feature: Array) -> NDArray[Any] | None:

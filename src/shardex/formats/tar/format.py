@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.columns import check_fields
 from shardex.errors import FormatError, NotFoundError, SchemaError
 from shardex.features import (
     MSGPACK,
@@ -33,9 +34,7 @@ from shardex.features import (
     Media,
     Optional,
     Text,
-    check_fields,
     codec_for_extension,
-    fit_column,
     to_columns,
     to_sample,
     unwrap_optional,
@@ -299,7 +298,7 @@ class TarRows(ExtractedRows):
         view: bool = False,
     ) -> Column:
         if extension is None:
-            return fit_column([None] * len(rows), feature, str, "", stored=True)
+            return feature.fit_column([None] * len(rows), str, "", stored=True)
         offset, length = self.index.read(f"{extension}.offset", rows), self.index.read(f"{extension}.length", rows)
         ranges = Ranges(self.data, which, start + offset, length)
         mapped = not self.data.closable  # cached pages without a view may be evicted
@@ -395,7 +394,7 @@ class TarRows(ExtractedRows):
 
     @cached_property
     def _decoders(self) -> dict[str, Callable[[memoryview], Any]]:
-        return {name: tar_fields.decoder(ext, self.features[name]) for name, ext in self._extension_of.items() if ext}
+        return {name: self.features[name].of_file(ext) for name, ext in self._extension_of.items() if ext}
 
     def _value(self, name: str, row: int, number: int, at: dict[str, int]) -> Any:
         extension = self._extension_of[name]

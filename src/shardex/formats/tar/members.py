@@ -263,7 +263,7 @@ class TarWriter(SeriesWriter):
 
     def _encoded(self, value: Any, name: str, extension: str) -> bytes:
         try:
-            return tar_fields.encode(value, extension, self._features[name])
+            return self._features[name].to_file(value, extension)
         except SchemaError as error:
             raise SchemaError(f"field {name}: {error}") from None
 

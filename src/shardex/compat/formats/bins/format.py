@@ -25,16 +25,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
-from shardex.features import (
-    JSON,
-    MSGPACK,
-    RAW,
-    Bytes,
-    Feature,
-    Features,
-    Text,
-    codec_by_name,
-)
+from shardex.features import JSON, MSGPACK, RAW, Bytes, Feature, Features, Text, codec_by_name
 from shardex.files import Files, find
 from shardex.formats import DictRows, Format, JoinShards, JsonEncoder, MakeDecoder, MappedIndex, SampleWriter
 from shardex.kernel import Bytes as Buffer

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.columns import check_fields
 from shardex.compat.formats.columns_tar.table import (
     TABLE,
     field_folders,
@@ -32,7 +33,7 @@ from shardex.compat.formats.columns_tar.table import (
 )
 from shardex.compat.formats.columns_tar.writer import OWNED, ColumnsWriter
 from shardex.errors import FormatError, SchemaError, StaleIndexError
-from shardex.features import Array, Features, Json, Optional, Text, check_fields
+from shardex.features import Array, Features, Json, Optional, Text
 from shardex.files import Files, Index, Scan, natural_order
 from shardex.formats import DamagedFiles, Format, JoinShards, RecordRows
 from shardex.formats.tar import check_end, check_truncated, header_bytes, members_of, until_cut, warn_if_truncated
@@ -215,7 +216,7 @@ class ColumnsTarRows(RecordRows):
         arrays = {name: schema.get(name) or kind for name, kind in kinds.items()}
         self.features = Features({"id": Text(), **arrays, "metadata": Json()})
         self._arrays = arrays
-        self._decoders = {name: tar_fields.decoder(name, feature) for name, feature in arrays.items()}
+        self._decoders = {name: feature.of_file(name) for name, feature in arrays.items()}
 
     def shard_names(self) -> list[str]:
         """Paths of the tars, as error messages show them."""

@@ -20,8 +20,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.columns import check_fields
 from shardex.errors import FormatError, PathError, SchemaError, TruncatedShardError
-from shardex.features import Array, Features, check_fields
+from shardex.features import Array, Features
 from shardex.files import Files
 from shardex.formats import MappedIndex, RecordRows, number_dtype
 from shardex.kernel import Columns, Integers, Ranges, Segments, digest

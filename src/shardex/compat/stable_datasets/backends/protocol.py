@@ -9,9 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from shardex.arrow import features_of_arrow
 from shardex.dataset import Dataset, from_table
-from shardex.features import Features, Null, Optional
+from shardex.features import Features, Null, Optional, features_of_arrow
 from shardex.kernel import Columns, Integers
 from shardex.rows import AbstractRows
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from shardex import features as core
-from shardex.arrow import features_of_arrow
 from shardex.errors import MissingExtraError, SchemaError
+from shardex.features import features_of_arrow
 
 _TYPES: dict[str, pa.DataType] = {
     **{name: pa.from_numpy_dtype(np.dtype(name)) for name in core.SCALARS},

@@ -50,7 +50,7 @@ class Image(FeatureType):
             path = os.fspath(value)
             with storage_errors(path, "read the image"), open(path, "rb") as file:
                 return file.read()
-        encoded: bytes = core.fit(value, self.core)
+        encoded: bytes = self.core.fit(value)
         return encoded
 
     def format(

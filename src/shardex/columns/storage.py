@@ -1,0 +1,267 @@
+"""Converts Arrow arrays to the types that the readers know, and finds out which parts of them have nulls.
+
+Arrow has several encodings of the same values: extension types, run-end encoding, dictionaries, views. `storage_array`
+removes them (the result has the type `storage_type`), so that all values of a feature are stored in a few types.
+`null_paths` and `null_paths_of_counts` tell which fields, and parts inside them, have nulls and are optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from shardex.columns.types import Path, is_binary, is_list, number_array, storage_type, value_type
+from shardex.kernel import Integers
+
+T = TypeVar("T", pa.Table, pa.RecordBatch)
+
+
+def storage_array(array: pa.Array, *, inside: bool = False) -> pa.Array:
+    """Return the array in its storage type; a dictionary is kept, unless it is `inside` another array.
+
+    >>> storage_array(pa.array([["a"], None], pa.list_(pa.string_view()))).type
+    ListType(list<item: large_string>)
+    """
+    if isinstance(array, pa.ExtensionArray):
+        return storage_array(array.storage, inside=inside)
+    if isinstance(array, pa.RunEndEncodedArray):
+        return storage_array(array.values, inside=inside).take(number_array(_run_of_each(array)))
+    if isinstance(array, pa.DictionaryArray):
+        values = storage_array(array.dictionary, inside=True)
+        if inside:
+            return values.take(array.indices)
+        return (
+            array
+            if values is array.dictionary
+            else pa.DictionaryArray.from_arrays(array.indices, values, ordered=array.type.ordered)
+        )
+    if (target := storage_type(array.type)) == array.type:
+        return array
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        return array.cast(target)
+    return _rebuilt(array, target)
+
+
+def _run_of_each(array: pa.RunEndEncodedArray) -> Integers:
+    """Return the number of the run of each value."""
+    ends = array.run_ends.to_numpy()
+    return np.searchsorted(ends, np.arange(array.offset, array.offset + len(array)), "right")
+
+
+def _rebuilt(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return a nested array with its parts in their storage types."""
+    if isinstance(array, pa.StructArray):
+        parts = [storage_array(array.field(number), inside=True) for number in range(array.type.num_fields)]
+        return pa.StructArray.from_arrays(
+            parts, fields=list(target), mask=array.is_null() if array.null_count else None
+        )
+    values = storage_array(array.values, inside=True)
+    if isinstance(array, pa.ListViewArray | pa.LargeListViewArray):
+        return _without_view(array, values, target)
+    buffers = array.buffers()[: target.num_buffers]
+    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, array.offset, [values])
+
+
+def _without_view(array: pa.Array, values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return lists, whose items follow each other, of a list view, whose items may be anywhere in the values."""
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    starts = array.offsets.to_numpy().astype(np.int64)
+    sizes = np.where(valid, array.sizes.to_numpy(), 0).astype(np.int64)
+    ends = np.cumsum(sizes)
+    items = np.repeat(starts - (ends - sizes), sizes) + np.arange(sizes.sum())
+    offsets = np.concatenate([[0], ends]).astype(np.int64 if pa.types.is_large_list(target) else np.int32)
+    kind = pa.LargeListArray if pa.types.is_large_list(target) else pa.ListArray
+    mask = array.is_null() if array.null_count else None
+    return kind.from_arrays(number_array(offsets), values.take(number_array(items)), type=target, mask=mask)
+
+
+def with_schema(data: T, schema: pa.Schema) -> T:
+    """Return a table or batch in the types of a schema; columns that have them are not cast: slices of some may not."""
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(data.columns, schema, strict=True)
+    ]
+    return type(data).from_arrays(columns, schema=schema)
+
+
+# -- size -----------------------------------------------------------------------------------------------------
+
+
+def expanded_size(batch: pa.RecordBatch | pa.Table) -> int:
+    """Return the bytes that `storage_array` makes of run ends, views and inner dictionaries, which can be huge."""
+    return sum(_expanded(chunk) for column in batch.columns for chunk in getattr(column, "chunks", [column]))
+
+
+def _expanded(array: pa.Array, *, inside: bool = False) -> int:
+    if isinstance(array, pa.ExtensionArray):
+        return _expanded(array.storage, inside=inside)
+    if isinstance(array, pa.RunEndEncodedArray):
+        counts = np.diff(array.run_ends.to_numpy(zero_copy_only=False).astype(np.int64), prepend=0)
+        return int(counts @ _value_sizes(array.values)) if len(counts) else 0
+    if isinstance(array, pa.DictionaryArray):
+        largest = int(_value_sizes(array.dictionary).max(initial=0)) if inside else 0
+        return largest * len(array)
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        return int(_value_sizes(array).sum())
+    if isinstance(array, pa.StructArray):
+        return sum(_expanded(array.field(number), inside=True) for number in range(array.type.num_fields))
+    if isinstance(array, pa.ListViewArray | pa.LargeListViewArray):
+        largest = int(_value_sizes(array.values).max(initial=0))
+        return largest * int(array.sizes.to_numpy().astype(np.int64).sum())
+    return _expanded(array.values, inside=True) if array.type.num_fields and hasattr(array, "values") else 0
+
+
+def _value_sizes(array: pa.Array) -> Integers:
+    """Return the size of each value of an array."""
+    kind = array.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        views = np.frombuffer(array.buffers()[1] or b"", np.int32)[4 * array.offset :][: 4 * len(array) : 4]
+        return np.where(array.is_valid().to_numpy(zero_copy_only=False), views, 0).astype(np.int64)
+    if is_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        from pyarrow import compute  # takes 40 ms to import, and few files need it
+
+        lengths = compute.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        return np.asarray(lengths, np.int64)
+    size = -(-kind.bit_width // 8) if pa.types.is_primitive(kind) else array.nbytes  # of nested ones, the most
+    return np.full(len(array), size, np.int64)
+
+
+# -- nulls ----------------------------------------------------------------------------------------------------
+
+
+def null_paths(name: str, arrays: Sequence[pa.Array], *, in_memory: bool = True) -> set[Path]:
+    """Return the path of a column and of the parts inside it that have nulls.
+
+    Without `in_memory` only the counts in the metadata are used: the values are not fetched or not validated yet.
+
+    >>> sorted(null_paths("x", [pa.array([[1, None], None])]))
+    [('x',), ('x', 'item')]
+    """
+    return {path for array in arrays for path in _null_paths(array, (name,), in_memory)}
+
+
+def _null_paths(array: pa.Array, path: Path, in_memory: bool) -> Iterator[Path]:
+    if isinstance(array, pa.ExtensionArray):
+        yield from _null_paths(array.storage, path, in_memory)
+        return
+    if isinstance(array, pa.RunEndEncodedArray):  # its own null count is always 0
+        yield from _null_paths(array.values, path, in_memory)
+        return
+    if isinstance(array, pa.DictionaryArray):
+        yield from _null_paths(array.dictionary, path, in_memory)
+    if array.null_count and not pa.types.is_null(array.type):
+        yield path
+    if isinstance(array, pa.StructArray):
+        for number, field in enumerate(array.type):
+            yield from _null_paths(array.field(number), (*path, field.name), in_memory)
+    elif isinstance(array, pa.FixedSizeListArray):
+        if (items := _fixed_items(array, in_memory)) is not None:
+            yield from _null_paths(items, (*path, "item"), in_memory)
+    elif isinstance(array, pa.MapArray):
+        yield from _null_paths(_items(array, in_memory).field(1), (*path, "value"), in_memory)
+    elif hasattr(array, "values"):
+        yield from _null_paths(_items(array, in_memory), (*path, "item"), in_memory)
+
+
+def _items(array: pa.Array, in_memory: bool) -> pa.Array:
+    """Return the items of lists; of a slice only its own."""
+    values = array.values
+    if not in_memory or not (values.null_count or values.type.num_fields) or not _is_valid(array):
+        return values
+    if not len(array) or not (is_list(array.type) or pa.types.is_map(array.type)):
+        return values if len(array) else values.slice(0, 0)
+    begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    return values.slice(begin, end - begin)
+
+
+def _is_valid(array: pa.Array) -> bool:
+    """Return whether values of the array may be read: the table may come from a damaged file."""
+    try:
+        array.validate()
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _fixed_items(array: pa.FixedSizeListArray, in_memory: bool) -> pa.Array | None:
+    """Return the items of lists that are not null; None if the nulls in them are all below null lists."""
+    size = array.type.list_size
+    items = array.values.slice(array.offset * size, len(array) * size)
+    if not array.null_count or not items.null_count:
+        return items
+    if in_memory and _is_valid(array):
+        return array.flatten()
+    return items if items.null_count > array.null_count * size else None
+
+
+def null_paths_of_counts(schema: pa.Schema, counts: Sequence[int]) -> set[Path]:
+    """Return the paths that have nulls, given the null counts in the header of a batch, in the order of its fields.
+
+    >>> sorted(null_paths_of_counts(pa.schema([("x", pa.list_(pa.int8())), ("y", pa.int8())]), [0, 2, 1]))
+    [('x', 'item'), ('y',)]
+    """
+    left = iter(counts)
+    found: set[Path] = set()
+    for field in schema:
+        _take_counts(field.type, (field.name,), left, found)
+    return found
+
+
+def _take_counts(kind: pa.DataType, path: Path, left: Iterator[int], found: set[Path], hidden: int = 0) -> None:
+    """Take the counts of a type and of the types inside it; `hidden` nulls may be below nulls of the parent."""
+    if isinstance(kind, pa.BaseExtensionType):
+        _take_counts(kind.storage_type, path, left, found, hidden)
+        return
+    count = next(left, 0)
+    if pa.types.is_run_end_encoded(kind):
+        next(left, 0)
+        _take_counts(kind.value_type, path, left, found)
+        return
+    if count > hidden and not pa.types.is_null(kind):
+        found.add(path)
+    if pa.types.is_map(kind):
+        next(left, 0)
+        _take_counts(kind.key_type, (*path, "key"), left, set())
+        _take_counts(kind.item_type, (*path, "value"), left, found)
+    elif pa.types.is_fixed_size_list(kind):
+        _take_counts(kind.value_type, (*path, "item"), left, found, count * kind.list_size)
+    elif not pa.types.is_dictionary(kind):
+        is_struct = pa.types.is_struct(kind) or pa.types.is_union(kind)
+        for number in range(kind.num_fields):
+            part = kind.field(number)
+            _take_counts(part.type, (*path, part.name if is_struct else "item"), left, found)
+
+
+def nullable_paths(field: pa.Field, path: Path = ()) -> Iterator[Path]:
+    """Return the paths of a field, and of the parts inside it, that the schema allows to be null.
+
+    >>> sorted(nullable_paths(pa.field("x", pa.list_(pa.field("item", pa.int8(), nullable=False)))))
+    [('x',)]
+    """
+    path, kind = (*path, field.name), value_type(field.type)
+    if field.nullable and not pa.types.is_null(kind):
+        yield path
+    if pa.types.is_map(kind):
+        yield from nullable_paths(kind.item_field.with_name("value"), path)
+    elif pa.types.is_struct(kind):
+        for part in kind:
+            yield from nullable_paths(part, path)
+    elif is_list(kind) or pa.types.is_fixed_size_list(kind):
+        yield from nullable_paths(kind.value_field.with_name("item"), path)
+
+
+def is_number_item(field: pa.Field, path: Path) -> bool:
+    """Return whether the part of a field at this path is a number in a list, whose lists are arrays without nulls.
+
+    >>> is_number_item(pa.field("x", pa.list_(pa.int8())), ("x", "item"))
+    True
+    """
+    kind, inside_list = value_type(field.type), False
+    for name in path[1:]:
+        inside_list = not (pa.types.is_struct(kind) or pa.types.is_map(kind))
+        part = kind.item_type if pa.types.is_map(kind) else kind.value_type if inside_list else kind.field(name).type
+        kind = value_type(part)
+    return inside_list and bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))

@@ -1,0 +1,82 @@
+"""Names and limits of the dtypes of numbers and arrays, and which arrays cast to a dtype."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+SCALARS = ("bool", *_INTEGERS, "float16", "float32", "float64")
+NUMBER_KINDS = "biuf"
+_ARRAY_KINDS = "biufcMm"
+
+
+def is_storable(dtype: np.dtype[Any]) -> bool:
+    """Return True if `Array` supports this dtype: native numbers of at most 64 bits, complex, booleans, times.
+
+    >>> is_storable(np.dtype("float32")), is_storable(np.dtype("U3")), is_storable(np.dtype(">i4"))
+    (True, False, False)
+    """
+    max_size = 16 if dtype.kind == "c" else 8
+    return dtype.kind in _ARRAY_KINDS and dtype.isnative and dtype.itemsize <= max_size
+
+
+def dtype_text(dtype: Any) -> str:
+    """Return the name of a dtype or scalar type, with the byte order if it is not that of the machine.
+
+    >>> dtype_text(np.uint16), dtype_text(np.dtype("<f4")), dtype_text(float)
+    ('uint16', 'float32', 'float64')
+    """
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except TypeError:
+        return repr(dtype)
+    return found.name if found.isnative else found.str
+
+
+def scalar_name(scalar: Any) -> str | None:
+    """Return the dtype of a numpy scalar type, `None` for abstract types and those that `Array` does not support.
+
+    >>> scalar_name(np.int8), scalar_name(np.floating), scalar_name(np.str_)
+    ('int8', None, None)
+    """
+    if not isinstance(scalar, type) or not issubclass(scalar, np.number | np.bool_ | np.datetime64):
+        return None
+    try:
+        dtype = np.dtype(scalar)
+    except TypeError:  # np.floating and other abstract types
+        return None
+    return dtype.name if dtype.type is scalar else None  # numpy 2.0 makes float64 of np.floating
+
+
+@cache
+def dtype_bounds(dtype: str) -> tuple[Any, Any]:
+    """Return the smallest and the largest finite value of a dtype.
+
+    >>> dtype_bounds("int8"), dtype_bounds("float16"), dtype_bounds("bool")
+    ((-128, 127), (-65504.0, 65504.0), (False, True))
+    """
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        return False, True
+    limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
+    plain = int if kind.kind in "iu" else float
+    return plain(limits.min), plain(limits.max)
+
+
+def can_cast(array: NDArray[Any], dtype: np.dtype[Any], *, typed: bool) -> bool:
+    """Return True if the elements cast to a dtype: without loss, or by rounding if they were Python numbers."""
+    if np.can_cast(array.dtype, dtype, "safe") or (array.size == 0 and not typed):
+        return True
+    if typed:
+        return False
+    if array.dtype.kind in "iu" and dtype.kind in "iu":
+        low, high = dtype_bounds(dtype.name)
+        return bool(array.min() >= low and array.max() <= high)
+    if (array.dtype.kind in "iuf" and dtype.kind in "fc") or array.dtype.kind == dtype.kind == "c":
+        with np.errstate(over="ignore"):
+            return bool(np.array_equal(np.isinf(array), np.isinf(array.astype(dtype))))
+    return False

@@ -1,0 +1,124 @@
+"""`Json`: any value that JSON can hold."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from shardex.columns import (
+    Blobs,
+    BytesReader,
+    Chunks,
+    Collected,
+    Encoder,
+    FieldReader,
+    ReadFile,
+    cast_for_sql,
+    has_offsets,
+    is_binary,
+    is_text,
+    offset_sizes,
+    without_json_null,
+)
+from shardex.features.codecs import JSON, plain_json
+from shardex.features.feature import ArrowParts, Convert, Feature, narrow, unfit
+from shardex.kernel import MISSING, Column, Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Json(Feature):
+    """Any value that JSON can hold."""
+
+    kind: ClassVar[str] = "json"
+    takes_none: ClassVar[bool] = True
+    is_json: ClassVar[bool] = True
+
+    @classmethod
+    def of_hint(cls, hint: Any) -> Feature | None:
+        """Dicts, lists and tuples whose types are not given or of several kinds, and any value."""
+        plain = hint in (dict, list, tuple, Any, "json")
+        return cls() if plain or typing.get_origin(hint) in (dict, tuple) else None
+
+    @classmethod
+    def of_value(cls, value: Any) -> Feature | None:
+        """Dicts, lists and tuples."""
+        return cls() if isinstance(value, dict | list | tuple) else None
+
+    @classmethod
+    def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
+        """The extension type of JSON."""
+        return cls() if isinstance(kind, getattr(pa, "JsonType", ())) else None  # not in pyarrow 18
+
+    def fit(self, value: Any, *, stored: bool = False) -> Any:
+        """Return the value; what JSON cannot hold is refused when it is encoded."""
+        if value is MISSING:
+            raise unfit(self, value)
+        return value
+
+    def fits_unchanged(self) -> Callable[[Any], bool]:
+        """All values."""
+        return lambda value: value is not MISSING
+
+    def blank(self) -> Any:
+        """Return None."""
+        return None
+
+    def plain(self) -> Convert | None:
+        """Values lose their numpy objects; what JSON cannot hold is an error that names the inner key."""
+        return plain_json
+
+    def arrow_type(self) -> pa.DataType:
+        """The type large_string."""
+        return pa.large_string()
+
+    def reads(self, kind: pa.DataType) -> bool:
+        """Strings and bytes."""
+        return is_text(kind) or is_binary(kind)
+
+    def encoder(self) -> Encoder:
+        """Return an encoder of JSON text."""
+        return Blobs(JSON.encode, pa.large_string())
+
+    def collected(self) -> Collected | None:
+        """Encoded values."""
+        return Collected("ENCODED", encode=JSON.encode)
+
+    def sizes(self, array: pa.Array) -> Integers:
+        """The bytes of the text."""
+        return offset_sizes(array)
+
+    def from_arrow(self, array: pa.Array) -> Column:
+        """Return decoded values."""
+        raw = array if is_binary(array.type) else array.cast(pa.large_binary())
+        return [JSON.decode(one) for one in raw.to_pylist()]
+
+    def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
+        """Read offsets and bytes."""
+        if has_offsets(kind):
+            return BytesReader(name, self, chunks, kind, decode=JSON.decode)
+        return Feature.reader(self, name, kind, chunks, read_file)
+
+    def sql_column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+        """Return text in which the value null is NULL."""
+        text = cast_for_sql(column, self, name, pa.large_string() if is_binary(column.type) else None)
+        return pa.chunked_array([without_json_null(chunk) for chunk in text.chunks], text.type)
+
+    # -- plain files ------------------------------------------------------------------------------------------
+
+    def of_file(self, extension: str) -> Callable[[memoryview], Any]:
+        """Decode JSON or MessagePack."""
+        return self.codec(extension).decode
+
+    # -- Hugging Face -----------------------------------------------------------------------------------------
+
+    def to_hf(self) -> Any:
+        """JSON."""
+        return {"_type": "Json"}
+
+    def array_to_hf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:
+        """Return text in their extension type."""
+        return pa.ExtensionArray.from_storage(kind, narrow(array, pa.string()))

@@ -1,0 +1,239 @@
+"""`Optional`: a value of a feature, or `None`."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardex.columns import (
+    Chunks,
+    Collected,
+    Encoder,
+    FieldReader,
+    OptionalReader,
+    Optionals,
+    ReadFile,
+)
+from shardex.errors import SchemaError
+from shardex.features.codecs import Codec
+from shardex.features.feature import ArrowParts, Convert, Feature, Where
+from shardex.features.hints import feature_of, feature_of_annotated
+from shardex.kernel import Column, Integers, Masked, Ragged, TimeArray, with_missing
+
+
+@dataclass(frozen=True, slots=True)
+class Optional(Feature):
+    """A value of a feature, or `None`."""
+
+    kind: ClassVar[str] = "optional"
+    optional: ClassVar[bool] = True
+    nullable: ClassVar[bool] = True
+    takes_none: ClassVar[bool] = True
+    feature: Feature
+
+    if TYPE_CHECKING:  # at run time the one of the dataclass
+
+        def __init__(self, feature: Any) -> None: ...
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "feature", unwrap_optional(feature_of(self.feature)))
+
+    def __str__(self) -> str:
+        return f"{self.feature} or none"
+
+    # -- parts ------------------------------------------------------------------------------------------------
+
+    def parts(self) -> dict[str, Feature]:
+        """Return the feature of the values."""
+        return {"feature": self.feature}
+
+    def with_parts(self, parts: Mapping[str, Feature]) -> Feature:
+        """Return the other feature, optional."""
+        return Optional(parts["feature"])
+
+    @property
+    def is_json(self) -> bool:  # type: ignore[override]
+        """Whether values are JSON."""
+        return self.feature.is_json
+
+    # -- what it stands for -----------------------------------------------------------------------------------
+
+    @classmethod
+    def of_hint(cls, hint: Any) -> Feature | None:
+        """A type or None."""
+        origin, kinds = typing.get_origin(hint), typing.get_args(hint)
+        if origin is typing.Annotated and types.NoneType in typing.get_args(kinds[0]):
+            return cls(feature_of_annotated(hint))
+        if origin not in (typing.Union, types.UnionType):
+            return None
+        rest = [kind for kind in kinds if kind is not types.NoneType]
+        if len(rest) != 1:
+            raise SchemaError(f"expected one type, or one type and None, got {hint}")
+        return feature_of(rest[0]) if len(rest) == len(kinds) else cls(feature_of(rest[0]))
+
+    # -- values and columns -----------------------------------------------------------------------------------
+
+    def fit(self, value: Any, *, stored: bool = False) -> Any:
+        """Return None for a missing value."""
+        return None if self.feature.is_missing(value) else self.feature.fit(value, stored=stored)
+
+    def fits_unchanged(self) -> Callable[[Any], bool]:
+        """None, and what the feature accepts."""
+        inner = self.feature.fits_unchanged()
+        return lambda value: value is None or inner(value)
+
+    def is_missing(self, value: Any) -> bool:
+        """Return whether a value stands for none."""
+        return self.feature.is_missing(value)
+
+    def blank(self) -> Any:
+        """Return None."""
+        return None
+
+    def plain(self) -> Convert | None:
+        """None stays None."""
+        inner = self.feature.plain()
+        return None if inner is None else lambda value: None if value is None else inner(value)
+
+    @property
+    def stacked(self) -> bool:
+        """If values are."""
+        return self.feature.stacked
+
+    def fit_column(self, values: list[Any], where: Where, name: str, *, stored: bool) -> Column:
+        """Return the values as a column, `Masked` if they are stacked."""
+        if not self.stacked:
+            return [self.fit_at(value, k, where, name, stored=stored) for k, value in enumerate(values)]
+        is_missing = self.feature.is_missing
+        mask = np.array([not is_missing(value) for value in values], np.bool_)
+        rows = np.flatnonzero(mask).tolist()
+        some = values if len(rows) == len(values) else [values[row] for row in rows]
+        return with_missing(self.feature.fit_column(some, lambda k: where(rows[k]), name, stored=stored), mask)
+
+    def cast_column(self, column: NDArray[Any] | Ragged | Masked) -> Column | None:
+        """Return the column in the dtype of the values, `Masked`."""
+        masked = Masked.whole(column)
+        cast = self.feature.cast_column(masked.column)
+        return None if cast is None or isinstance(cast, list | Masked) else Masked(cast, masked.mask)
+
+    def in_form(self, column: Column) -> Column:
+        """Return the column in the form of the values, `Masked`."""
+        if not self.stacked:
+            return column
+        values = column.column if isinstance(column, Masked) else column
+        times = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "mM"
+        if isinstance(column, list) or (times and not isinstance(values, TimeArray)):
+            given = list(column)
+            found = Feature.in_form(self, given)
+            return column if found is given else found
+        masked = Masked.whole(column)
+        values = self.feature.in_form(masked.column)
+        return column if isinstance(values, list | Masked) else with_missing(values, masked.mask)
+
+    # -- plain files ------------------------------------------------------------------------------------------
+
+    def file_extension(self, field: str) -> str:
+        """That of the values."""
+        return self.feature.file_extension(field)
+
+    def codec(self, extension: str) -> Codec:
+        """That of the values."""
+        return self.feature.codec(extension)
+
+    def to_file(self, value: Any, extension: str) -> bytes:
+        """Return a value as the bytes of a file; a missing one has none."""
+        return self.feature.to_file(value, extension)
+
+    def of_file(self, extension: str) -> Callable[[memoryview], Any]:
+        """That of the values."""
+        return self.feature.of_file(extension)
+
+    def refuse_lost_shape(self, value: Any, name: str) -> None:
+        """Look at values that are not missing."""
+        if value is not None:
+            self.feature.refuse_lost_shape(value, name)
+
+    # -- Arrow ------------------------------------------------------------------------------------------------
+
+    def arrow_type(self) -> pa.DataType:
+        """That of the values."""
+        return self.feature.arrow_type()
+
+    def reads(self, kind: pa.DataType) -> bool:
+        """What the values are read from."""
+        return self.feature.reads(kind)
+
+    def with_nulls(self, parts: ArrowParts) -> Feature | None:
+        """Return the feature with optional parts, optional."""
+        inner = self.feature.with_nulls(parts)
+        return None if inner is None else Optional(inner)
+
+    def encoder(self) -> Encoder:
+        """Return an encoder of values, some of which are null."""
+        plain = type(self.feature).is_missing is Feature.is_missing
+        return Optionals(self.feature.encoder(), None if plain else self.feature.is_missing)
+
+    def collected(self) -> Collected | None:
+        """As the values are."""
+        return self.feature.collected()
+
+    def sizes(self, array: pa.Array) -> Integers:
+        """The sizes of values, and of what says which are null."""
+        return self.feature.sizes(array) + np.arange(len(array) + 1)
+
+    def to_arrow(self, column: Column) -> pa.Array | None:
+        """Return the values, with nulls."""
+        return self.feature.to_arrow(column)
+
+    def from_arrow(self, array: pa.Array) -> Column:
+        """Return the values of an array without nulls."""
+        return self.feature.from_arrow(array)
+
+    def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
+        """Read validity bits, and the values."""
+        if pa.types.is_null(kind):  # which has no validity bits
+            return FieldReader(name, self, chunks)
+        return OptionalReader(name, self, chunks, self.feature.reader(name, kind, chunks, read_file))
+
+    def holds_media(self, kind: pa.DataType) -> bool:
+        """Whether the values are media in structs."""
+        return self.feature.holds_media(kind)
+
+    def without_structs(self, array: pa.Array, read_file: ReadFile) -> pa.Array:
+        """Return the bytes of structs."""
+        return self.feature.without_structs(array, read_file)
+
+    def queryable(self, *, inside: bool = False) -> bool:
+        """If values are."""
+        return self.feature.queryable(inside=inside)
+
+    def sql_column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+        """Return the values in the form that SQL reads."""
+        return self.feature.sql_column(column, name)
+
+    # -- Hugging Face -----------------------------------------------------------------------------------------
+
+    def to_hf(self) -> Any:
+        """That of the values, all of which may be missing."""
+        return self.feature.to_hf()
+
+    def array_to_hf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:
+        """Return the same values in an Arrow type of Hugging Face."""
+        return self.feature.array_to_hf(array, kind)
+
+
+def unwrap_optional(feature: Feature) -> Feature:
+    """Return the feature inside an `Optional`, any other feature unchanged.
+
+    >>> from shardex.features import Text
+    >>> str(unwrap_optional(Optional(Text())))
+    'text'
+    """
+    return feature.feature if isinstance(feature, Optional) else feature

@@ -1,0 +1,124 @@
+"""`Text`: a string."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from shardex.columns import (
+    BytesReader,
+    Chunks,
+    Collected,
+    Encoder,
+    FieldReader,
+    ReadFile,
+    Texts,
+    cast_for_sql,
+    has_offsets,
+    is_binary,
+    is_text,
+    of_python_values,
+    offset_sizes,
+    texts_to_arrow,
+)
+from shardex.features.codecs import TEXT, Codec
+from shardex.features.feature import ArrowParts, Feature, hf_value, named, unfit
+from shardex.kernel import Column, Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Feature):
+    """A string."""
+
+    kind: ClassVar[str] = "text"
+
+    @classmethod
+    def of_hint(cls, hint: Any) -> Feature | None:
+        """`str`, and the names of it."""
+        return cls() if hint is str or hint in ("str", "text", "string") else None
+
+    @classmethod
+    def of_value(cls, value: Any) -> Feature | None:
+        """Strings."""
+        return cls() if isinstance(value, str) else None
+
+    @classmethod
+    def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
+        """Strings."""
+        return cls() if is_text(kind) else None
+
+    def fit(self, value: Any, *, stored: bool = False) -> Any:
+        """Return the string."""
+        if isinstance(value, str):
+            return value
+        raise unfit(self, value)
+
+    def fits_unchanged(self) -> Callable[[Any], bool]:
+        """Strings."""
+        return lambda value: type(value) is str
+
+    def blank(self) -> Any:
+        """Return no text."""
+        return ""
+
+    def arrow_type(self) -> pa.DataType:
+        """The type large_string."""
+        return pa.large_string()
+
+    def reads(self, kind: pa.DataType) -> bool:
+        """Strings, and bytes of UTF-8."""
+        return is_text(kind) or is_binary(kind)
+
+    def encoder(self) -> Encoder:
+        """Return an encoder of UTF-8."""
+        return Texts(TEXT.encode, pa.large_string())
+
+    def collected(self) -> Collected | None:
+        """Strings."""
+        return Collected("TEXT", lambda value: TEXT.encode(value).decode())
+
+    def sizes(self, array: pa.Array) -> Integers:
+        """The bytes of UTF-8."""
+        return offset_sizes(array)
+
+    def to_arrow(self, column: Column) -> pa.Array | None:
+        """Return lists of strings."""
+        return of_python_values(column, str, texts_to_arrow) if isinstance(column, list) else None
+
+    def from_arrow(self, array: pa.Array) -> Column:
+        """Return strings."""
+        raw = array.to_pylist() if is_binary(array.type) else None
+        return Feature.from_arrow(self, array) if raw is None else [TEXT.decode(one) for one in raw]
+
+    def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
+        """Read offsets and bytes."""
+        if not has_offsets(kind):
+            return Feature.reader(self, name, kind, chunks, read_file)
+        return BytesReader(name, self, chunks, kind, text=is_text(kind), decode=TEXT.decode)
+
+    def sql_column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+        """Return strings, also of bytes."""
+        return cast_for_sql(column, self, name, pa.large_string() if is_binary(column.type) else None)
+
+    # -- plain files ------------------------------------------------------------------------------------------
+
+    def file_extension(self, field: str) -> str:
+        """A file of text."""
+        return named(field, "txt", TEXT)
+
+    def codec(self, extension: str) -> Codec:
+        """UTF-8."""
+        return TEXT
+
+    def of_file(self, extension: str) -> Callable[[memoryview], Any]:
+        """Decode UTF-8."""
+        return TEXT.decode
+
+    # -- Hugging Face -----------------------------------------------------------------------------------------
+
+    def to_hf(self) -> Any:
+        """A single value."""
+        return hf_value("string")
