@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shardex as sx
-from shardex.errors import PluginError, UnknownFormatError
+from shardex.errors import NotFoundError, PluginError, UnknownFormatError
 from shardex.files import find
 from shardex.formats import FORMATS, Format, Signature, format_named, format_names, recognise
 from shardex.formats.folder.files import EXTENSIONS as MEDIA
@@ -129,6 +129,8 @@ def test_a_package_that_cannot_be_used(tmp_path: Path, install: Install, text: s
         assert recognise(find(tmp_path / "a.jsonl")) == "jsonl"
     with pytest.raises(PluginError, match=message):
         sx.open(tmp_path / "a.jsonl", format="weather")
+    with pytest.raises(NotFoundError):
+        sx.open(tmp_path / "b.jsonl", decode="text")
 
 
 def test_a_name_of_a_format_of_shardex(tmp_path: Path, install: Install) -> None:

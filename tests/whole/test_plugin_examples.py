@@ -46,7 +46,7 @@ def test_packages_are_small_and_use_public_names(package: Path) -> None:
 def test_the_guide_shows_the_packages() -> None:
     page = (ROOT / "docs" / "extend.md").read_text("utf-8")
     shown = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", page, re.DOTALL)
-    assert len(shown) == 6
+    assert len(shown) >= 6
     assert all((ROOT / "examples" / "plugins" / path).read_text("utf-8") == text for path, text in shown)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +19,7 @@ from typing import Any, Protocol, cast, get_args
 
 import numpy as np
 
-from shardex.errors import ArgumentError, ShardexError, StaleIndexError
+from shardex.errors import ArgumentError, PluginError, ShardexError, StaleIndexError
 from shardex.features import Features, dtype_text
 from shardex.files import What, check_mode, display_name, find, with_checksums
 from shardex.formats.signatures import FORMATS, Signature, format_names, plugin_of, recognise, sure_format
@@ -258,13 +258,20 @@ def _check_names(format: str | None, options: Mapping[str, Any]) -> None:
     if not options.keys() - {"schema", *_EVERY}:
         return
     checksums = _INDEXING if options.get("checksums") else ()
-    formats = [format_named(name) for name in ([format] if format else format_names())]
+    formats = [format_named(format)] if format else _usable_formats()
     known = {*_EVERY, *checksums, *(option for one in formats for option in _options_of(one))}
     for option in options:
         if option not in known:
             of = f"the format {format}" if format else "open and of formats"
             has = ", ".join(sorted(known))
             raise ArgumentError(f"expected options of {of} ({has}), got {option!r}{instead(OPEN, option, known)}")
+
+
+def _usable_formats() -> Iterator[Format]:
+    """Yield all formats but those of packages that cannot be used."""
+    for name in format_names():
+        with suppress(PluginError):
+            yield format_named(name)
 
 
 def _options_of(format: Format) -> list[str]:
