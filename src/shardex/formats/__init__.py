@@ -19,7 +19,8 @@ Record formats (tar, JSON Lines, text, CSV, numbers): an index gives file, offse
 - `line_rows`: rows whose records are lines
 - `wrong_lines`: leaves wrong lines out of an index
 - `number_rows`: rows of numbers of one dtype
-- `number_records`: records of numbers at places that are computed, and writers of numbers
+- `number_files`: files of numbers whose places are computed
+- `number_writer`: writes numbers of one dtype
 - `table_rows`: rows of Arrow and Parquet files
 - `sample_writer`: base classes of writers that encode sample by sample into numbered shards
 - `json_text`: encodes samples as JSON

@@ -35,14 +35,9 @@ from shardex.errors import (
 from shardex.features import Features
 from shardex.files import Files, IndexedFile, Stage
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.number_records import (
-    NumberWriter,
-    field_and_window,
-    first_bytes,
-    same_dtype,
-    shard_limit,
-)
+from shardex.formats.number_files import field_and_window, first_bytes, same_dtype
 from shardex.formats.number_rows import NumberRows
+from shardex.formats.number_writer import NumberWriter, shard_limit
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries, check_shard_options
 from shardex.kernel import Integers, Ranges, digest

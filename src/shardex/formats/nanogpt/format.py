@@ -17,16 +17,9 @@ from shardex.errors import FormatError, SchemaError, TruncatedShardError
 from shardex.features import Features
 from shardex.files import Files
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.number_records import (
-    HeadedShards,
-    NumberFile,
-    NumberWriter,
-    data_files,
-    field_and_window,
-    shard_limit,
-    stream_rows,
-)
+from shardex.formats.number_files import NumberFile, data_files, field_and_window, stream_rows
 from shardex.formats.number_rows import NumberRows, number_dtype
+from shardex.formats.number_writer import HeadedShards, NumberWriter, shard_limit
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries, check_shard_options
 from shardex.formats.tokens import STREAMS

@@ -23,10 +23,8 @@ from shardex.errors import (
 from shardex.features import Features, npy_header
 from shardex.files import Files
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.number_records import (
-    HeadedShards,
+from shardex.formats.number_files import (
     NumberFile,
-    NumberWriter,
     PlacedRecords,
     data_files,
     field_and_window,
@@ -35,6 +33,7 @@ from shardex.formats.number_records import (
     stream_rows,
 )
 from shardex.formats.number_rows import NumberRows, number_dtype
+from shardex.formats.number_writer import HeadedShards, NumberWriter
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import check_shard_options
 from shardex.sources import LocalSource, Source
