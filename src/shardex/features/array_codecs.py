@@ -29,7 +29,7 @@ NPY_MAGIC = b"\x93NUMPY"
 _MOST_EMPTY = 1 << 20
 _LONGEST_HEADER = 64 << 10
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
-"""That of all members, as `np.savez` writes it: equal arrays are equal bytes."""
+"""Date of all members of an archive, as `np.savez` writes it: equal arrays give equal bytes."""
 _MOST_COMPRESSED = 1100
 """Deflate compresses to no less than a 1032nd."""
 _READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}

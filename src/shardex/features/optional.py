@@ -140,11 +140,11 @@ class Optional(Feature):
     # -- plain files ------------------------------------------------------------------------------------------
 
     def file_extension(self, field: str) -> str:
-        """That of the values."""
+        """The extension for the values."""
         return self.feature.file_extension(field)
 
     def codec(self, extension: str) -> Codec:
-        """That of the values."""
+        """The codec of the values."""
         return self.feature.codec(extension)
 
     def to_file(self, value: Any, extension: str) -> bytes:
@@ -152,7 +152,7 @@ class Optional(Feature):
         return self.feature.to_file(value, extension)
 
     def of_file(self, extension: str) -> Callable[[memoryview], Any]:
-        """That of the values."""
+        """The function that decodes the values."""
         return self.feature.of_file(extension)
 
     def refuse_lost_shape(self, value: Any, name: str) -> None:
@@ -163,7 +163,7 @@ class Optional(Feature):
     # -- Arrow ------------------------------------------------------------------------------------------------
 
     def arrow_type(self) -> pa.DataType:
-        """That of the values."""
+        """The Arrow type of the values."""
         return self.feature.arrow_type()
 
     def reads(self, kind: pa.DataType) -> bool:
@@ -221,7 +221,7 @@ class Optional(Feature):
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """That of the values, all of which may be missing."""
+        """The feature of the values, all of which may be missing."""
         return self.feature.to_hf()
 
     def array_to_hf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:
