@@ -1,16 +1,15 @@
 """Rows: numbered samples that are read many at a time. A dataset is a view of rows.
 
 `Rows` is the protocol: `len` and `read(rows, fields)`. Shards of any format, views, joins and a user's own class have
-these two. `AbstractRows` is the base class of all rows of this package: the same two methods are abstract, and
-everything else that datasets, loaders and SQL use has a default. `AdaptedRows` adds these defaults to a user's
-two-method object; `Dataset` wraps such objects once, so no other module tests which methods rows have. `SideBySideRows`
-put fields of several tables side by side.
+these two. `AbstractRows` is the base class of all rows of this package: a `Table` (`shardex.columns`) in which the same
+two methods are abstract, and everything else that datasets, loaders and SQL use has a default. `AdaptedRows` adds these
+defaults to a user's two-method object; `Dataset` wraps such objects once, so no other module tests which methods rows
+have. `SideBySideRows` put fields of several tables side by side.
 """
 
 from __future__ import annotations
 
 import operator
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -18,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import DecodedTable, MappedTable, check_fields, concat_columns
+from shardex.columns import Table, check_fields, concat_columns
 from shardex.errors import ArgumentError, RowError, SchemaError
 from shardex.features import Array, Feature, Features, Json, Media, contains, infer, samples_table, unwrap_optional
 from shardex.features import Sequence as ListOf
@@ -31,7 +30,6 @@ __all__ = [
     "Keyed",
     "Rows",
     "SideBySideRows",
-    "Table",
     "are_positions",
     "lengths_in",
     "media_in",
@@ -78,7 +76,7 @@ class Keyed(Protocol):
         """Return the row number of one key."""
 
 
-class AbstractRows(ABC):
+class AbstractRows(Table):
     """Base class of rows: subclasses implement `__len__` and `read`, and may override the defaults.
 
     >>> class Squares(AbstractRows):
@@ -92,24 +90,6 @@ class AbstractRows(ABC):
     """
 
     __slots__ = ()
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Number of rows."""
-
-    @abstractmethod
-    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
-        """Return these fields (None: all) of these rows, in this order; row numbers are from 0 to len - 1."""
-
-    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the fields of one row, from 0 to len - 1."""
-        return self.read(np.array([row]), fields).sample(0)
-
-    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:  # noqa: B027
-        """Start fetching what a `read` of these rows needs, without waiting; by default there is nothing to fetch.
-
-        Bad data and bad row numbers are not reported here but by the read. Safe while another thread reads.
-        """
 
     @property
     def features(self) -> Features:
@@ -147,10 +127,6 @@ class AbstractRows(ABC):
         """Fields with images, audio or video as stored bytes, found without reading samples; by default in features."""
         return media_in(self.features)
 
-    def read_views(self, rows: Integers, fields: Sequence[str] | None, views: Collection[str]) -> Columns:
-        """Read like `read`, but the stored media of the fields `views` may be views of files instead of copies."""
-        return self.read(rows, fields)
-
     @property
     def stored(self) -> AbstractRows:
         """The same rows with media as they are stored, for whatever copies them; by default these rows themselves."""
@@ -161,10 +137,6 @@ class AbstractRows(ABC):
         return self.features.get(name)
 
     # -- whole columns -------------------------------------------------------------------------------------
-
-    def column(self, name: str) -> pa.ChunkedArray | None:
-        """A whole field as an Arrow column, if it is stored as one; otherwise None."""
-        return None
 
     @property
     def extracted(self) -> Features:
@@ -306,10 +278,6 @@ class AdaptedRows(AbstractRows):
         return {} if found is None else found
 
 
-Table = AbstractRows | MappedTable | DecodedTable
-"""Some fields of all rows, as `SideBySideRows` takes them."""
-
-
 class SideBySideRows(AbstractRows):
     """Fields of several tables of one length, side by side. `table_of` names the table of each field.
 
@@ -357,10 +325,7 @@ class SideBySideRows(AbstractRows):
         rows, names = np.ascontiguousarray(rows, np.int64), check_fields(self._names, fields)
         data: dict[str, Column] = {}
         for table, some in self._groups(names):
-            if isinstance(table, DecodedTable):
-                data.update(table.read(rows, some).data)
-            else:
-                data.update(table.read_views(rows, some, views).data)
+            data.update(table.read_views(rows, some, views).data)
         return Columns(data, len(rows)).select(names)
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ copy, are converted by `decode`.
 - `chunks`: rows as record batches, and the reader of fields of any type
 - `list_readers`: readers of text, bytes and arrays of different lengths
 - `field_readers`: readers of values of one width, lists and missing values
+- `table`: the base class of all tables and rows
 - `mapped_table`: memory-mapped record batches as one table
 - `checked_table`: files with checksums as one table; `block_checks` checks the blocks that are read
 - `file_blocks`: where the blocks of a file are
@@ -100,6 +101,7 @@ from shardex.columns.storage import (
     storage_array,
     with_schema,
 )
+from shardex.columns.table import Table
 from shardex.columns.to_table import (
     bytes_to_arrow,
     masked_to_arrow,
@@ -166,6 +168,7 @@ __all__ = [
     "ShapedArrays",
     "ShapedReader",
     "Structs",
+    "Table",
     "Texts",
     "TimeReader",
     "Units",

@@ -230,8 +230,9 @@ class CheckedTable(MappedTable):
 
     # -- reading -----------------------------------------------------------------------------------------------
 
-    def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Return these fields of these rows."""
+        fields = list(self._features) if fields is None else fields
         try:
             return super().read(rows, fields)
         except ChecksumError:
@@ -243,7 +244,7 @@ class CheckedTable(MappedTable):
             self._validate(rows, fields)
             raise
 
-    def read_views(self, rows: Integers, fields: Sequence[str], views: Collection[str]) -> Columns:
+    def read_views(self, rows: Integers, fields: Sequence[str] | None, views: Collection[str]) -> Columns:
         """Return these fields of these rows; values of bytes in the fields `views` are views of files if possible."""
         try:
             return super().read_views(rows, fields, views)
@@ -378,8 +379,9 @@ class CheckedTable(MappedTable):
                 found.append(files.unchecked(number, batches, opened.table.buffers[batches][:, wanted]))
         return _joined(found)
 
-    def advise(self, rows: Integers, fields: Sequence[str]) -> None:
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start to read the blocks of these rows; waits for offsets, which come first."""
+        fields = list(self._features) if fields is None else fields
         self._files.open_rows(rows)
         for name in fields:
             reader = self._readers[name]

@@ -21,6 +21,7 @@ from shardex.columns.fields import Field, check_fields
 from shardex.columns.media_structs import ReadFile, media_decoder, no_file
 from shardex.columns.sql_columns import sql_table, valid_mask
 from shardex.columns.storage import expanded_size, storage_array
+from shardex.columns.table import Table
 from shardex.columns.types import storage_type
 from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
@@ -61,7 +62,7 @@ class DecodeLimit:
             )
 
 
-class DecodedTable:
+class DecodedTable(Table):
     """Consecutive groups of rows; `decode(k, names)` returns these columns of group k, which has `rows[k]` rows.
 
     `extents(groups, names)` are the byte ranges of these columns. If a cache `evicts` the files, a read downloads the
@@ -90,7 +91,7 @@ class DecodedTable:
         encoded_bytes: int = 0,
         read_file: ReadFile = no_file,
     ) -> None:
-        self.features: Mapping[str, Any] = features
+        self._features: Mapping[str, Any] = features
         self._read_file = read_file
         self._structs = {n for n, f in features.items() if f.holds_media(schema.field(n).type)}
         """Fields of images, audio and video that are structs."""
@@ -109,8 +110,14 @@ class DecodedTable:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
+    @property
+    def features(self) -> Mapping[str, Any]:
+        """Name and feature of each field."""
+        return self._features
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Return these fields of these rows; each group is decoded once."""
+        fields = list(self._features) if fields is None else fields
         features = {name: self.features[name] for name in fields}
         if not len(rows):
             empty = self._schema.empty_table()
@@ -123,8 +130,9 @@ class DecodedTable:
         del held
         return columns
 
-    def advise(self, rows: Integers, fields: Sequence[str]) -> None:
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start to download the groups of these rows that are not cached."""
+        fields = list(self._features) if fields is None else fields
         if (missing := self._missing(rows, fields)) is not None:
             missing.advise()
 

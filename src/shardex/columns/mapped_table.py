@@ -19,6 +19,7 @@ from shardex.columns.fields import Field, check_fields
 from shardex.columns.media_structs import ReadFile, no_file
 from shardex.columns.sql_columns import sql_table, valid_mask
 from shardex.columns.storage import storage_array
+from shardex.columns.table import Table
 from shardex.columns.types import storage_type
 from shardex.errors import FormatError, ShardexError
 from shardex.kernel import Columns, Integers, Ranges
@@ -27,7 +28,7 @@ _FEW_ROWS = 1024
 _WIDE = 256
 
 
-class MappedTable:
+class MappedTable(Table):
     """Consecutive record batches; `load(k)` returns batch k, checked, and `rows[k]` is its number of rows.
 
     `extents(batches)` are the byte ranges that loading these batches reads. If a cache `evicts` the files, a read
@@ -59,7 +60,7 @@ class MappedTable:
         self._set_up(features, schema, Chunks(starts, self._open, name, evicts), read_file)
 
     def _set_up(self, features: Mapping[str, Field], schema: pa.Schema, chunks: Chunks, read_file: ReadFile) -> None:
-        self.features: Mapping[str, Any] = features
+        self._features: Mapping[str, Any] = features
         self._chunks = chunks
         self._evicts = chunks.evicts
         self._length = int(chunks.starts[-1])
@@ -73,17 +74,24 @@ class MappedTable:
     def __len__(self) -> int:
         return self._length
 
-    def read(self, rows: Integers, fields: Sequence[str]) -> Columns:
+    @property
+    def features(self) -> Mapping[str, Any]:
+        """Name and feature of each field."""
+        return self._features
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Return these fields of these rows."""
+        fields = list(self._features) if fields is None else fields
         held = self._prepare(rows, fields)
         columns = Columns({name: self._readers[name].read(rows) for name in fields}, len(rows))
         del held
         return columns
 
-    def read_views(self, rows: Integers, fields: Sequence[str], views: Collection[str]) -> Columns:
+    def read_views(self, rows: Integers, fields: Sequence[str] | None, views: Collection[str]) -> Columns:
         """Return these fields of these rows; values of bytes in the fields `views` are views of files if possible."""
         if self._evicts:
             return self.read(rows, fields)  # cached pages without a view may be evicted
+        fields = list(self._features) if fields is None else fields
         self._prepare(rows, fields)
         readers = {name: self._readers[name] for name in fields}
         data = {name: one.views(rows) if name in views else one.read(rows) for name, one in readers.items()}
@@ -106,8 +114,9 @@ class MappedTable:
                 reader.detach(chunk)
             self._chunks.close(chunk)
 
-    def advise(self, rows: Integers, fields: Sequence[str]) -> None:
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
         """Start to download the values of these rows; for closed batches, the bytes that opening them reads."""
+        fields = list(self._features) if fields is None else fields
         chunks = self._chunks.of(rows)
         is_open = self._is_open[chunks]
         if self._extents is not None and fields and not is_open.all():

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardex.columns import Table
 from shardex.dataset.field_decoders import decode_alike
 from shardex.dataset.media_rows import common_decodings, with_decodings
 from shardex.dataset.typed_views import typed_view
@@ -35,7 +36,7 @@ from shardex.features import (
     unwrap_optional,
 )
 from shardex.kernel import MISSING, Columns, Integers, Masked, digest
-from shardex.rows import AbstractRows, SideBySideRows, Table
+from shardex.rows import AbstractRows, SideBySideRows
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset

@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 import xxhash
 
-from shardex.columns import ReadFile
+from shardex.columns import ReadFile, Table
 from shardex.errors import FormatError, PathError, ShardexError
 from shardex.features import Features
 from shardex.files import Files
 from shardex.formats.registry import ShardRows
 from shardex.kernel import Integers, Ranges, Segments
-from shardex.rows import SideBySideRows, Table
+from shardex.rows import SideBySideRows
 from shardex.sources import LocalSource, check_path
 
 _LIKELY_FOOTER = 64 << 10

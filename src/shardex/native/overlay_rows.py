@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import check_fields, concat_columns, take_table
+from shardex.columns import Table, check_fields, concat_columns, take_table
 from shardex.features import concat_tables
 from shardex.formats import ShardRows, TableRows
 from shardex.kernel import Columns, Integers
 from shardex.native.row_ids import LiveRows
-from shardex.rows import AbstractRows, Table, lengths_in, remember
+from shardex.rows import AbstractRows, lengths_in, remember
 
 
 class OverlayTable:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import CheckedTable, FileSizes, check_fields
+from shardex.columns import CheckedTable, FileSizes, Table, check_fields
 from shardex.errors import PathError, StaleIndexError
 from shardex.features import Features, Text, arrow_schema
 from shardex.files import display_name
@@ -30,7 +30,7 @@ from shardex.native.fragments import DataFile, Foreign, Fragment, number_column
 from shardex.native.manifest import Manifest, fingerprint_of
 from shardex.native.overlay_rows import EditedRows, OverlayTable
 from shardex.native.row_ids import LiveRows, RowIds
-from shardex.rows import AbstractRows, Table
+from shardex.rows import AbstractRows
 from shardex.sources import Source
 
 

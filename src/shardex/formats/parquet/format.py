@@ -21,6 +21,7 @@ from shardex.columns import (
     DecodedTable,
     DecodeLimit,
     Path,
+    Table,
     check_column_names,
     is_number_item,
     null_paths,
@@ -48,7 +49,6 @@ from shardex.formats.parquet.partitions import PartitionRows, folder_values
 from shardex.formats.registry import Format
 from shardex.formats.table_rows import TableRows, fetch_footers, file_reader, files_digest, ranges_at
 from shardex.kernel import Columns, Ranges
-from shardex.rows import Table
 from shardex.sources import LocalSource
 
 GROUP_BYTES = 64 << 20
