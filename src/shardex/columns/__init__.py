@@ -51,6 +51,7 @@ from shardex.columns.encode import (
 )
 from shardex.columns.encode_values import (
     Blobs,
+    ConvertedEncoder,
     Encoder,
     Nulls,
     Numbers,
@@ -141,6 +142,7 @@ __all__ = [
     "CheckedTable",
     "Chunks",
     "Collected",
+    "ConvertedEncoder",
     "DecodeLimit",
     "DecodedTable",
     "EncodedColumns",

@@ -160,6 +160,29 @@ class Nulls:
         return pa.nulls(rows)
 
 
+class ConvertedEncoder:
+    """Values that a function converts, in another encoder."""
+
+    def __init__(self, inner: Encoder, convert: Callable[[Any], Any]) -> None:
+        self._inner, self._convert = inner, convert
+
+    @property
+    def nbytes(self) -> int:
+        return self._inner.nbytes
+
+    def append(self, value: Any) -> None:
+        self._inner.append(self._convert(value))
+
+    def append_filler(self) -> None:
+        self._inner.append_filler()
+
+    def truncate(self, rows: int) -> None:
+        self._inner.truncate(rows)
+
+    def finish(self) -> pa.Array:
+        return self._inner.finish()
+
+
 class ByteStrings:
     """Values as bytes of different lengths, joined by `finish`."""
 

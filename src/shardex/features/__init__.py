@@ -11,6 +11,7 @@ from samples. Writers call `fit` and then a codec; readers call a codec and then
 - `time_feature`, `timestamp`, `date`, `time`, `duration`: dates and times
 - `media`, `media_image`, `media_audio`, `media_video`: images, audio and video
 - `optional`, `sequence`, `struct`, `map`: features that contain others
+- `stored_as`: base class of features that are stored as another one
 - `features`: `Features`
 - `hints`, `type_aliases`: features of types and annotations
 - `infer`: features of samples
@@ -66,6 +67,7 @@ from shardex.features.raw_bytes import Bytes
 from shardex.features.samples import fit_sample, in_form, to_columns, to_sample
 from shardex.features.sequence import Sequence
 from shardex.features.sql_tables import concat_tables, feature_of_values, samples_table
+from shardex.features.stored_as import StoredAs
 from shardex.features.struct import Struct
 from shardex.features.text import Text
 from shardex.features.time import Time
@@ -109,6 +111,7 @@ __all__ = [
     "Opaque",
     "Optional",
     "Sequence",
+    "StoredAs",
     "Struct",
     "Text",
     "Time",

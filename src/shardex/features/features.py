@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import reprlib
 import types
+import warnings
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any
@@ -112,8 +113,9 @@ def _from_json(plain: Any, depth: int) -> Feature:
         raise FormatError(f"expected features of at most {_MAX_DEPTH} levels, got more")
     try:
         rest = dict(plain)
-        if (kind := kind_named(rest.pop("kind"))) is None:
-            raise ValueError("a kind that is not known")
+        name, stored = rest.pop("kind"), rest.pop("stored", None)
+        if (kind := kind_named(name)) is None:
+            return _of_missing_kind(name, stored, depth)
         for part in ("feature", "key", "value"):
             if part in rest:
                 rest[part] = _from_json(rest[part], depth + 1)
@@ -124,6 +126,19 @@ def _from_json(plain: Any, depth: int) -> Feature:
         raise
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"expected the JSON form of a feature, got {reprlib.repr(plain)}: {error}") from None
+
+
+def _of_missing_kind(kind: Any, stored: Any, depth: int) -> Feature:
+    """Return the feature as which values of a kind are stored whose package is not installed."""
+    if stored is None:
+        raise ValueError(f"no kind {kind!r} is known")
+    found = _from_json(stored, depth + 1)
+    warnings.warn(
+        f"expected a package that has features of the kind {kind!r}, got none: such fields are read as {found}, as "
+        f"they are stored (install the package, which has an entry point {kind!r} of shardex.features)",
+        stacklevel=2,
+    )
+    return found
 
 
 def contains(feature: Feature, kind: type[Feature] | types.UnionType) -> bool:

@@ -35,7 +35,7 @@ def feature_of(hint: Any) -> Feature:
     if typing.get_origin(hint) is typing.Literal:
         return _of_constants(typing.get_args(hint))
     if not hasattr(type(hint), "__array__"):  # arrays compare with the hints of kinds in odd ways
-        for kind in all_kinds():
+        for kind in all_kinds("struct"):  # which takes any class with annotations
             if (found := kind.of_hint(hint)) is not None:
                 return found
     if typing.get_origin(hint) is typing.Annotated:

@@ -1,28 +1,46 @@
 """The kinds of features: those of this package, in the order in which they are asked, and those of other packages.
 
-`KINDS` is filled by the door of this room, so that features that contain others can ask all of them.
+Another package adds a kind by an entry point of the group ``shardex.features``: its name is the `kind` of a class, to
+which it points. The class is imported when data of this kind is opened, or when no kind of this package knows a type or
+a value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shardex.errors import PluginError
 from shardex.features.feature import Feature
+from shardex.plugins import plugins
 
+GROUP = "shardex.features"
 KINDS: dict[str, type[Feature]] = {}
-"""The classes by their `kind`; the first one that knows a type or value decides."""
+"""The classes of this package by their `kind`; the door of this room fills it."""
 
 
 def register(*classes: type[Feature]) -> None:
-    """Add kinds of features, after those that are known."""
+    """Add kinds of this package, which are asked after those that it has."""
     KINDS.update({one.kind: one for one in classes})
 
 
 def kind_named(kind: str) -> type[Feature] | None:
     """Return the class of a kind; None if there is none."""
-    return KINDS.get(kind)
+    if (known := KINDS.get(kind)) is not None:
+        return known
+    return _of_plugin(kind) if kind in plugins(GROUP, KINDS) else None
 
 
-def all_kinds() -> Iterator[type[Feature]]:
-    """Iterate over the classes."""
-    return iter(KINDS.values())
+def all_kinds(last: str = "") -> Iterator[type[Feature]]:
+    """Iterate over the classes of this package, then those of others; `last` is a kind that comes after these."""
+    yield from (one for kind, one in KINDS.items() if kind != last)
+    yield from map(_of_plugin, plugins(GROUP, KINDS))
+    if last:
+        yield KINDS[last]
+
+
+def _of_plugin(kind: str) -> type[Feature]:
+    plugin = plugins(GROUP, KINDS)[kind]
+    found = plugin.load(type)
+    if not issubclass(found, Feature) or found.kind != kind:
+        raise PluginError(f"{plugin}: expected a class of features of the kind {kind!r}, got {found!r}")
+    return found
