@@ -64,7 +64,7 @@ class ConcatRows(AbstractRows):
     @cached_property
     def _optional(self) -> frozenset[str]:
         """Fields that are optional in some parts but not in all."""
-        every = [{n for n, one in part.features.items() if isinstance(one, Optional)} for part in self.parts]
+        every = [{n for n, one in part.features.items() if one.optional} for part in self.parts]
         return frozenset(set().union(*every)) - every[0].intersection(*every)
 
     @property

@@ -218,10 +218,10 @@ class MapRows(Layer):
         """Return results of a field of media in decoded form: arrays as they are, bytes and files decoded."""
         feature, decoder = self.features[name], self._media[name]
         if isinstance(column, np.ndarray | Ragged):
-            return Masked.whole(column) if isinstance(feature, Optional) else column
+            return Masked.whole(column) if feature.optional else column
         found = []
         for k, value in enumerate(values_of(column)):
-            if (value is None or value is MISSING) and not isinstance(feature, Optional):
+            if (value is None or value is MISSING) and not feature.optional:
                 raise SchemaError(f"expected {feature}, got none - at {self._place(int(rows[k]))}, field {name}")
             try:
                 found.append(None if value is MISSING else decoder.result(value))
@@ -436,12 +436,12 @@ def _cast_labels(column: Column, feature: Feature, classes: int) -> Column | Non
     if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iu":
         return None
     present = values[column.mask] if isinstance(column, Masked) else values
-    if len(present) < len(values) and not isinstance(feature, Optional):
+    if len(present) < len(values) and not feature.optional:
         return None
     if len(present) and not (present.min() >= 0 and present.max() < classes):
         return None
     labels = values.astype(np.int32, copy=False)
-    return Masked(labels, column.mask) if isinstance(column, Masked) and isinstance(feature, Optional) else labels
+    return Masked(labels, column.mask) if isinstance(column, Masked) and feature.optional else labels
 
 
 def _is_array(value: Any) -> bool:

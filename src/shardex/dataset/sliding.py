@@ -21,7 +21,7 @@ from shardex.dataset.split_views import sorted_runs
 from shardex.dataset.token_stream import without_class
 from shardex.dataset.views import field_names
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Array, ClassLabel, Feature, Features, Optional, TimeFeature, Value, unwrap_optional
+from shardex.features import Array, ClassLabel, Feature, Features, TimeFeature, Value, unwrap_optional
 from shardex.kernel import Column, Columns, Integers, Masked, digest, ends_of
 from shardex.rows import whole_number
 
@@ -149,7 +149,7 @@ class SlidingRows(ComposedRows):
         names = [
             name
             for name, array in self._stacked.items()
-            if isinstance(features[name], Optional) or np.dtype(array.dtype).kind in "fcmM"
+            if features[name].optional or np.dtype(array.dtype).kind in "fcmM"
         ]
         if not names or not len(self._source):
             return None

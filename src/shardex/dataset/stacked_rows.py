@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shardex.columns import check_fields
 from shardex.dataset.layers import Layer
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Array, ClassLabel, Feature, Features, Optional, Value, unwrap_optional
+from shardex.features import Array, ClassLabel, Feature, Features, Value, unwrap_optional
 from shardex.kernel import Columns, Integers, Masked, digest, pooled_empty
 from shardex.rows import AbstractRows
 from shardex.samples import DictSample
@@ -133,7 +133,7 @@ def _stacked(name: str, fields: Sequence[str], known: Features) -> Array:
                 f"expected fields of one shape to stack them, got {known[names[0]]} in {names[0]} and "
                 f"{known[field]} in {field} - at field {name}"
             )
-    if any(isinstance(known[field], Optional) for field in names):
+    if any(known[field].optional for field in names):
         dtype = np.result_type(dtype, np.float16 if dtype.kind == "f" else np.float64)  # missing values are NaN
     return Array(dtype.name, (len(names), *shape))
 

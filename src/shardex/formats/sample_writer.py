@@ -13,7 +13,7 @@ from typing import Any
 
 from shardex.columns import located
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Features, Optional, fit_sample
+from shardex.features import Features, fit_sample
 from shardex.files import Stage, StagedWriter
 from shardex.kernel import MISSING
 
@@ -40,7 +40,7 @@ class SampleWriter(StagedWriter):
     ) -> None:
         super().__init__(path, mode, owned, publish_last=publish_last)
         self._features = features
-        self._checks = [(n, feature.fits_unchanged(), isinstance(feature, Optional)) for n, feature in features.items()]
+        self._checks = [(n, feature.fits_unchanged(), feature.optional) for n, feature in features.items()]
         plain = [(name, feature.plain()) for name, feature in features.items()]
         self._plain = [(name, convert) for name, convert in plain if convert is not None]
         self._samples = 0

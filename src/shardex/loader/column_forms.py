@@ -25,7 +25,6 @@ from shardex.features import (
     Image,
     Json,
     Media,
-    Optional,
     Sequence,
     Struct,
     Text,
@@ -71,7 +70,7 @@ class ColumnForms:
 
     def _check(self, name: str, feature: Feature) -> None:
         """Raise if the options do not suit a field."""
-        may_fill = isinstance(feature, Optional) or (isinstance(feature, Array) and not feature.fixed)
+        may_fill = feature.optional or (isinstance(feature, Array) and not feature.fixed)
         named = isinstance(self._fill, Mapping) and name in self._fill
         feature = unwrap_optional(feature)
         dtype = _dtype_of(feature.feature if isinstance(feature, Sequence) else feature)

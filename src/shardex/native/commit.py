@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from shardex.errors import CommitConflict, FieldError, SchemaError, ShardexError
-from shardex.features import MADE_BY, Feature, Features, Optional
+from shardex.features import MADE_BY, Feature, Features
 from shardex.kernel import Integers
 from shardex.native.data_file_reader import read_ids
 from shardex.native.data_files import write_numbers
@@ -319,14 +319,14 @@ def _refuse_field_conflicts(base: Manifest, latest: Manifest, changes: Changes, 
     if shared := (used & theirs.fields) | (own & changed):
         raise CommitConflict(f"{_both(changes, latest)}: both change the field {min(shared)}; run yours again")
     added = [c for c in changes.fields if isinstance(c, AddField)]
-    if theirs.appended and any(not isinstance(c.feature, Optional) for c in added):
+    if theirs.appended and any(not c.feature.optional for c in added):
         raise CommitConflict(
             f"{_both(changes, latest)}: they appended samples, which have no value for the field {added[0].name} that "
             "yours adds; run yours again"
         )
     if changes.appended and theirs.fields:
         features = latest.features
-        late = [name for name in theirs.fields if name in base.features or not isinstance(features[name], Optional)]
+        late = [name for name in theirs.fields if name in base.features or not features[name].optional]
         if late:
             raise CommitConflict(
                 f"{_both(changes, latest)}: they added, changed or removed the field {min(late)}, which the "

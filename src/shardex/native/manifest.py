@@ -27,7 +27,7 @@ from shardex.errors import (
     ShardexError,
     VersionExpired,
 )
-from shardex.features import Features, Optional
+from shardex.features import Features
 from shardex.native.data_file_reader import read_number_columns
 from shardex.native.fragment_list import FragmentList
 from shardex.native.fragment_segments import LARGEST, MOST_BATCHES, MOST_ROWS, Run, own_paths, paths_of
@@ -278,7 +278,7 @@ def _check_fields(found: list[str], features: Features, rows: int) -> None:
     if len(names) != len(found) or not names <= set(features):
         raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got {', '.join(found)}")
     for name, feature in features.items():
-        if name not in names and not isinstance(feature, Optional) and rows:
+        if name not in names and not feature.optional and rows:
             raise FormatError(f"expected the fields {', '.join(features)} in every fragment, got none for {name}")
 
 

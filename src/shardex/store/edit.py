@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from shardex.dataset import Dataset, changes, innermost_rows, lens_to, samples_of
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
-from shardex.features import Features, Optional
+from shardex.features import Features
 from shardex.files import AllOrNothing, display_name
 from shardex.formats import ShardRows
 from shardex.jobs import discard_outdated
@@ -337,7 +337,7 @@ class Edit(AllOrNothing):
             )
         elif values is not None:
             shards = self._given_field(Features({name: change.feature}), values)
-        elif not isinstance(change.feature, Optional):
+        elif not change.feature.optional:
             raise SchemaError(f"expected values for the field {name}, or a feature that is optional, got neither")
         self._fields.append((change, shards))
         self._features = features

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from shardex.columns import to_table
 from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError, VersionExpired
-from shardex.features import JSON, Feature, Features, Json, Optional, copied_metadata, features_of_arrow, infer_or_json
+from shardex.features import JSON, Feature, Features, Json, copied_metadata, features_of_arrow, infer_or_json
 from shardex.files import What, check_mode
 from shardex.kernel import MISSING, Columns, Integers, Masked
 from shardex.native import (
@@ -369,7 +369,7 @@ def _fitted(columns: Columns, features: Features) -> Columns:
     """Return columns with all the fields; an error if values are missing or do not fit the features."""
     data = {name: columns.data.get(name, [None] * len(columns)) for name in features}
     for name, column in data.items():
-        if isinstance(column, list | Masked) and not isinstance(features[name], Optional):
+        if isinstance(column, list | Masked) and not features[name].optional:
             nothing = (MISSING,) if isinstance(features[name], Json) else (MISSING, None)
             for number, value in enumerate(column):
                 if any(value is one for one in nothing):

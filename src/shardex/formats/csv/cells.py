@@ -63,7 +63,7 @@ def feature_of_cells(kinds: Sequence[str]) -> Feature:
     feature = feature_of_kinds(kinds)
     if unwrap_optional(feature) != Json():
         return feature
-    return Optional(Text()) if isinstance(feature, Optional) else Text()
+    return Optional(Text()) if feature.optional else Text()
 
 
 def cell_type(feature: Feature) -> pa.DataType:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from shardex.columns import check_fields, decode_array
 from shardex.errors import ArgumentError, FormatError, SchemaError
-from shardex.features import ClassLabel, Duration, Feature, Features, Optional, Text, Value, unwrap_optional
+from shardex.features import ClassLabel, Duration, Feature, Features, Text, Value, unwrap_optional
 from shardex.files import Files, Index
 from shardex.formats.csv.cells import (
     FALSE,
@@ -151,7 +151,7 @@ class CsvRows(NumberedLines):
         if schema is not None:
             refuse_features(schema)
             for name, feature in schema.items():
-                if name not in parser.columns and not isinstance(feature, Optional):
+                if name not in parser.columns and not feature.optional:
                     found = ", ".join(parser.columns)
                     raise SchemaError(f"{files}: expected a column {name}, got {found} - at field {name}")
 
@@ -256,9 +256,9 @@ class CsvRows(NumberedLines):
         if name not in table.column_names:
             return feature.fit_column([None] * len(rows), str, name, stored=True)
         inner, array = unwrap_optional(feature), table.column(name).combine_chunks()
-        if isinstance(inner, Text) and not isinstance(feature, Optional) and self._schema is not None:
+        if isinstance(inner, Text) and not feature.optional and self._schema is not None:
             array = array.fill_null("")
-        if array.null_count and not isinstance(feature, Optional):
+        if array.null_count and not feature.optional:
             row = int(rows[int(np.argmin(array.is_valid().to_numpy(zero_copy_only=False)))])
             raise SchemaError(
                 f"{self.location(row)}: expected {feature}, got an empty cell - at field {name}{self._remedy}"
@@ -392,7 +392,7 @@ def _converter(feature: Feature, missing: frozenset[str], empty: bool) -> Conver
 
     `empty`: a missing text of a field that is not optional is the empty text.
     """
-    optional = isinstance(feature, Optional)
+    optional = feature.optional
     if isinstance(unwrap_optional(feature), Text):
 
         def text(cell: str, quoted: bool) -> str | None:

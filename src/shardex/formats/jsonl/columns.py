@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardex.features import Feature, Features, Optional, Text, Value, unwrap_optional
+from shardex.features import Feature, Features, Text, Value, unwrap_optional
 from shardex.formats.record_fields import Kinds
 from shardex.kernel import Columns, JsonColumn, JsonKind, JsonLineParser, Ranges, with_missing
 
@@ -39,7 +39,7 @@ class LineColumns:
 
     def __init__(self, parser: JsonLineParser, features: Features) -> None:
         self._parser = parser
-        self._optional = {name for name, feature in features.items() if isinstance(feature, Optional)}
+        self._optional = {name for name, feature in features.items() if feature.optional}
 
     @classmethod
     def of(cls, features: Features, *, strict: bool) -> LineColumns | None:

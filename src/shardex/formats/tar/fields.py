@@ -29,7 +29,6 @@ from shardex.features import (
     Features,
     Json,
     Media,
-    Optional,
     Struct,
     Text,
     Value,
@@ -130,12 +129,12 @@ def optional_column(
     ranges: Ranges, present: NDArray[np.bool_], extension: str, feature: Feature, where: Where
 ) -> Column:
     """Decode the values of one field in the samples where it is present."""
-    if not present.all() and not isinstance(feature, Optional):
+    if not present.all() and not feature.optional:
         sample = where(int(present.argmin()))
         raise FormatError(f"{sample}: expected the field {extension!r}, the sample has none; declare it optional")
     places = np.flatnonzero(present).tolist()
     values = column(ranges[present], extension, feature, lambda k: where(places[k]))
-    return with_missing(values, present) if isinstance(feature, Optional) else values
+    return with_missing(values, present) if feature.optional else values
 
 
 def _stacked(ranges: Ranges, feature: Array) -> NDArray[Any] | None:

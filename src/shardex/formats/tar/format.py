@@ -167,7 +167,7 @@ class TarRows(ExtractedRows):
         for name, feature in self._schema.items():
             known = tar_fields.candidates(name, feature)
             found[name] = next((extension for extension in known if extension in self.extensions), None)
-            if found[name] is None and not isinstance(feature, Optional) and len(self):
+            if found[name] is None and not feature.optional and len(self):
                 raise SchemaError(
                     f"{self.files}: expected the field {name!r}, got only {', '.join(self.extensions)} in the tars"
                 )
@@ -401,7 +401,7 @@ class TarRows(ExtractedRows):
         if extension is not None and at[f"{extension}.offset"]:
             view = self._view(extension, number, at)
             return tar_fields.value(self._decoders[name], view, extension, lambda _: self.location(row))
-        if extension is None or isinstance(self.features[name], Optional):
+        if extension is None or self.features[name].optional:
             return None
         return self.read(np.array([row]), [name]).data[name]  # raises an error that names the sample
 

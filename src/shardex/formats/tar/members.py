@@ -257,7 +257,7 @@ class TarWriter(SeriesWriter):
             yield self._member(key, "msgpack", MSGPACK.encode(sample))
             return
         for name, value in sample.items():
-            if value is not None or not isinstance(self._features[name], Optional):
+            if value is not None or not self._features[name].optional:
                 extension = self._extensions[name]
                 yield self._member(key, extension, self._encoded(value, name, extension))
 
