@@ -232,7 +232,7 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
         _check_names(format, options)
         raise
     container, make = format_named(name), bool(options.get("checksums", False))
-    if not {"schema", *_EVERY, *_options_of(container)}.issuperset(options):
+    if (others := options.keys() - {"schema", *_EVERY}) and not others <= {*_options_of(container)}:
         _check_names(format, options)
     options = {option: value for option, value in options.items() if option not in ("checksums", *_ACCESS)}
     files = with_checksums(files, make, **{option: options[option] for option in _INDEXING if option in options})
