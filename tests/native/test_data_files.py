@@ -132,6 +132,14 @@ def test_columns_that_were_read_give_the_bytes_of_the_samples(
         assert written(features, iter(read)) == appended(features, samples)
 
 
+@pytest.mark.parametrize("dtype", ["datetime64[us]", "timedelta64[us]", "float32"])
+def test_missing_arrays_have_the_same_bytes_in_columns_and_in_samples(dtype: str) -> None:
+    features = Features.of({"x": Optional(Array(dtype, (2,)))})
+    samples: Samples = [{"x": None}, {"x": np.ones(2, dtype)}]
+    stacked = Columns({"x": features["x"].fit_column([one["x"] for one in samples], str, "x", stored=False)})
+    assert written(features, iter([stacked])) == appended(features, samples)
+
+
 def test_large_columns_are_cut_into_batches() -> None:
     features = Features.of({"x": Array("uint8", (64, 64)), "n": int})
     images = np.random.default_rng(0).integers(0, 255, (3000, 64, 64), np.uint8)

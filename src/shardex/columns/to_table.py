@@ -80,7 +80,7 @@ def masked_to_arrow(column: Masked, convert: Callable[[Any], pa.Array | None]) -
     values = column.column
     if isinstance(values, Ragged) and not column.mask.all():
         values = Masked.spread(values[column.mask], column.mask).column
-    elif isinstance(values, np.ndarray) and values.dtype.kind in "biufc":  # zeros, as the encoders write them
+    elif isinstance(values, np.ndarray) and values.dtype.kind in "biufcMm":  # zeros, as the encoders write them
         values = column.filled(0).column
     array = convert(values)
     return array if array is None or column.mask.all() else with_nulls(array, column.mask)
