@@ -70,7 +70,7 @@ test-all: setup    ## frameworks that train; all tests on the other Pythons and 
 	$(ELSEWHERE) $(ARGUMENTS) -n $(JOBS) $(QUICK_TESTS:%=--ignore=%)
 
 faults: setup    ## crashes, power cuts, full disks, races, damaged files, random attacks: about half an hour, best as root
-	SHARDEX_FAULTS=full $(PYTEST) tests/faults
+	SHARDEX_FAULTS=full $(PYTEST) --timeout=1800 tests/faults
 	SHARDEX_FAULTS=full $(PYTEST) --timeout=1800 $(ATTACKS)
 
 check: setup $(TYPES)/.ready    ## lint, format, types, layers, sanitizers
