@@ -2,18 +2,19 @@
 
 import dataclasses
 import inspect
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 
 from shardex.errors import PluginError
-from shardex.features import Feature, Features, Optional, Text, Value, feature_of
+from shardex.features import Feature, Features, Optional, StoredAs, Text, Value, feature_of
 from shardex.features.kinds import GROUP, KINDS, all_kinds
 from shardex.plugins import Plugin
 
 PROTOCOL = {name for name in vars(Feature) if not name.startswith("_")}
 OF_THE_FIELD = {
-    *("kind", "arrow_field", "nested", "stored_form", "opaque", "holds_none", "blank", "fit_at", "quick_column"),
+    *("kind", "arrow_field", "nested", "stored_form", "opaque", "blank", "fit_at", "quick_column"),
     *("stack", "join", "of_value", "of_arrow", "in_list", "in_arrow_list", "to_json"),
 }
 """What `Optional` does not ask the feature of its values."""
@@ -58,3 +59,23 @@ def test_a_missing_kind_is_read_as_it_is_stored() -> None:
     with pytest.warns(UserWarning, match="expected a package that has features of the kind 'not.there', got none"):
         found = Features.from_json(plain)
     assert str(found) == "x bytes or none"
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled(StoredAs):
+    """Text, with options that have the names of parts of other kinds."""
+
+    kind: ClassVar[str] = "labelled"
+    key: str
+    value: int | None = None
+    fields: tuple[str, ...] = ()
+
+    def storage(self) -> Feature:
+        """Return text."""
+        return Text()
+
+
+def test_options_of_other_packages_may_have_the_names_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    added(monkeypatch, "labelled", Labelled)
+    features = Features({"x": Optional(Labelled("a", 1, ("b", "c")))})
+    assert Features.from_json(features.to_json()) == features

@@ -117,9 +117,9 @@ def _from_json(plain: Any, depth: int) -> Feature:
         if (kind := kind_named(name)) is None:
             return _of_missing_kind(name, stored, depth)
         for part in ("feature", "key", "value"):
-            if part in rest:
+            if isinstance(rest.get(part), dict):  # kinds of other packages may have options of these names
                 rest[part] = _from_json(rest[part], depth + 1)
-        if "fields" in rest:
+        if isinstance(rest.get("fields"), dict):
             rest["fields"] = Features.from_json(rest["fields"], depth + 1)
         return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in rest.items()})
     except FormatError:
