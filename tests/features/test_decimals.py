@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import SchemaError
-from shardex.features import Decimal, infer, unscaled
-from shardex.features.decimals import scaled
+from shardex.features import Decimal, infer
+from shardex.features.decimals import scaled, unscaled
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=9, min_value=-(10**60), max_value=10**60))

@@ -25,8 +25,8 @@ from shardex.features import (
     Text,
     Value,
     describe,
-    fit_array,
 )
+from shardex.features.array_values import fit_array
 from shardex.kernel import MISSING
 from shardex.samples import DictSample
 from tests.strategies import datasets

@@ -26,7 +26,7 @@ from samples. Writers call `fit` and then a codec; readers call a codec and then
 from shardex.features.array import Array
 from shardex.features.array_arrow import items_per_row
 from shardex.features.array_codecs import npy_header
-from shardex.features.array_values import fit_array, shape_of_empty_list, stack_arrays
+from shardex.features.array_values import stack_arrays
 from shardex.features.arrow_schema import arrow_schema, features_of_arrow
 from shardex.features.class_label import ClassLabel
 from shardex.features.codecs import (
@@ -44,7 +44,7 @@ from shardex.features.codecs import (
     encode_plain_json,
 )
 from shardex.features.date import Date
-from shardex.features.decimals import Decimal, unscaled
+from shardex.features.decimals import Decimal
 from shardex.features.dtypes import SCALARS, dtype_bounds, dtype_text
 from shardex.features.duration import Duration
 from shardex.features.feature import Feature, describe
@@ -55,9 +55,9 @@ from shardex.features.infer import infer, infer_or_json
 from shardex.features.json_value import Json
 from shardex.features.kinds import register
 from shardex.features.map import Map
-from shardex.features.media import NO_MEDIA, Media, channels_last, is_pil_image, is_tensor, media_of_extension
+from shardex.features.media import Media, channels_last, is_pil_image, is_tensor, media_of_extension
 from shardex.features.media_audio import Audio
-from shardex.features.media_image import IMAGE_MODES, Image
+from shardex.features.media_image import Image
 from shardex.features.media_video import Video
 from shardex.features.metadata import MADE_BY, copied_metadata, other_metadata, plain_metadata
 from shardex.features.null import Null
@@ -81,11 +81,9 @@ register(Null, Sequence, Map, Json, Struct, Opaque)  # asked in this order
 
 __all__ = [
     "COMPACT",
-    "IMAGE_MODES",
     "JSON",
     "MADE_BY",
     "MSGPACK",
-    "NO_MEDIA",
     "NPY",
     "NPZ",
     "NUMBER",
@@ -134,7 +132,6 @@ __all__ = [
     "feature_of_hf",
     "feature_of_values",
     "features_of_arrow",
-    "fit_array",
     "fit_sample",
     "hints_of",
     "in_form",
@@ -148,11 +145,9 @@ __all__ = [
     "other_metadata",
     "plain_metadata",
     "samples_table",
-    "shape_of_empty_list",
     "stack_arrays",
     "to_columns",
     "to_sample",
-    "unscaled",
     "unwrap_optional",
     "without_aliases",
 ]

@@ -113,7 +113,7 @@ class Array(Feature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """`numpy.ndarray`, also of a dtype."""
+        """Return the feature of `numpy.ndarray`, with the dtype if the hint has one."""
         if hint is np.ndarray:
             return cls()
         if typing.get_origin(hint) is not np.ndarray:
@@ -122,7 +122,7 @@ class Array(Feature):
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Arrays."""
+        """Return the feature of an array, with its dtype and shape."""
         if not isinstance(value, np.ndarray):
             return None
         if value.dtype.hasobject:
@@ -131,7 +131,7 @@ class Array(Feature):
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """The extension type for tensors, unless their dimensions are permuted; lists of numbers are by `Sequence`."""
+        """Return the feature of the extension type for row-major tensors; lists of numbers are by `Sequence`."""
         if not isinstance(kind, pa.FixedShapeTensorType) or (order := kind.permutation or []) != sorted(order):
             return None
         is_number = pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)
@@ -151,7 +151,7 @@ class Array(Feature):
         return Array(self.dtype, tuple(m if m == n else None for m, n in zip(self.shape, other.shape, strict=True)))
 
     def in_arrow_list(self, size: int | None) -> Feature | None:
-        """Lists of one length of arrays of one shape are arrays."""
+        """Return an array of one dimension more, if all arrays and lists have one shape."""
         return Array(self.dtype, (size, *(self.shape or ()))) if size is not None and self.fixed else None
 
     # -- values and columns -----------------------------------------------------------------------------------
@@ -161,19 +161,19 @@ class Array(Feature):
         return fit_array(value, self, stored=stored)
 
     def fits_unchanged(self) -> Callable[[Any], bool]:
-        """Arrays of the dtype and shape."""
+        """Return a function that is True for arrays of the dtype and shape."""
         if self.dtype is None:  # arrays of objects are refused
             return lambda value: type(value) is np.ndarray and value.dtype.kind != "O"
         dtype, shape = np.dtype(self.dtype), self.shape
         return lambda value: type(value) is np.ndarray and value.dtype == dtype and has_shape(value.shape, shape)
 
     def blank(self) -> Any:
-        """Return zeros."""
+        """Return zeros; sizes that vary are 0."""
         return np.zeros([size or 0 for size in self.shape or ()], self.dtype)
 
     @property
     def stacked(self) -> bool:
-        """Of a dtype, and of a number of dimensions that is not 0."""
+        """True if there is a dtype and at least one dimension."""
         return self.dtype is not None and bool(self.shape)
 
     def quick_column(self, values: list[Any]) -> Column | None:
@@ -206,15 +206,15 @@ class Array(Feature):
     # -- Arrow ------------------------------------------------------------------------------------------------
 
     def arrow_type(self) -> pa.DataType:
-        """Lists, or structs with shapes; arrays of any dtype are large_binary, in the compact format."""
+        """Return the type of lists, or of structs with shapes; arrays of any dtype are large_binary."""
         return pa.large_binary() if self.dtype is None else array_type(self)
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Bytes, and lists of the same elements."""
+        """Return True for bytes, and for lists of elements of this dtype."""
         return is_binary(kind) or (self.dtype is not None and holds_array(self, kind))
 
     def with_nulls(self, parts: ArrowParts) -> Feature | None:
-        """Lists of numbers with nulls are no arrays."""
+        """Return this array if its elements are not null; arrays of one dimension become lists of optional numbers."""
         if not parts.has_nulls("item"):
             return self
         if self.dtype in SCALARS and self.shape is not None and len(self.shape) == 1:
@@ -235,7 +235,7 @@ class Array(Feature):
         )
 
     def collected(self) -> Collected | None:
-        """Numbers of which at most the first size varies."""
+        """Return how C code collects arrays of numbers of which at most the first size varies."""
         if self.dtype is None:
             return Collected("ENCODED", encode=COMPACT.encode)
         dtype = np.dtype(self.dtype)
@@ -250,7 +250,7 @@ class Array(Feature):
         return np.frombuffer(array.tobytes(), np.dtype(self.dtype)).reshape(array.shape)
 
     def sizes(self, array: pa.Array) -> Integers:
-        """The elements, and what says where each array begins."""
+        """Return the sizes of elements, offsets and shapes."""
         rows = np.arange(len(array) + 1)
         if self.dtype is None:
             return offset_sizes(array)
@@ -289,7 +289,7 @@ class Array(Feature):
     # -- SQL --------------------------------------------------------------------------------------------------
 
     def queryable(self, *, inside: bool = False) -> bool:
-        """Numbers of one shape, or lists of numbers.
+        """Return True for arrays of one shape, and for lists of numbers.
 
         >>> Array("float32", (3, 4)).queryable(), Array("float32", (None, None)).queryable(), Array().queryable()
         (True, False, False)
@@ -314,11 +314,11 @@ class Array(Feature):
     # -- plain files ------------------------------------------------------------------------------------------
 
     def file_extension(self, field: str) -> str:
-        """A file of numpy."""
+        """Return the extension npy."""
         return named(field, "npy", NPY)
 
     def codec(self, extension: str) -> Codec:
-        """The compact format, which reads .npy too."""
+        """Return the codec of the compact format, which reads .npy too."""
         return COMPACT
 
     def to_file(self, value: Any, extension: str) -> bytes:
@@ -326,7 +326,7 @@ class Array(Feature):
         return NPY.encode(value)
 
     def of_file(self, extension: str) -> Callable[[memoryview], Any]:
-        """Decode .npy; arrays of any dtype and shape fit as they are."""
+        """Return the decoder of .npy; only arrays of a dtype are fitted."""
         return COMPACT.decode if self.dtype is None else Feature.of_file(self, extension)
 
     def refuse_lost_shape(self, value: Any, name: str) -> None:
@@ -343,7 +343,7 @@ class Array(Feature):
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A list, or their array of several dimensions."""
+        """Return the feature of lists, or of arrays of several dimensions, of Hugging Face."""
         if self.dtype is None or self.shape is None or np.dtype(self.dtype).kind not in "biuf":
             return Feature.to_hf(self)
         return array_feature_to_hf(self.dtype, self.shape)

@@ -40,7 +40,7 @@ class ClassLabel(Feature):
 
     @property
     def num_classes(self) -> int:
-        """Number of classes."""
+        """The number of classes."""
         return len(self.names)
 
     def number(self, name: str) -> int:
@@ -73,13 +73,13 @@ class ClassLabel(Feature):
         return number
 
     def fits_unchanged(self) -> Callable[[Any], bool]:
-        """Numbers of classes."""
+        """Return a function that is True for the numbers of classes."""
         count = len(self.names)
         return lambda value: type(value) is int and 0 <= value < count
 
     @property
     def stacked(self) -> bool:
-        """Always."""
+        """True: columns are arrays of numbers."""
         return True
 
     def stack(self, fitted: list[Any]) -> Column:
@@ -87,11 +87,11 @@ class ClassLabel(Feature):
         return np.array(fitted, np.int32)
 
     def arrow_type(self) -> pa.DataType:
-        """The type int32."""
+        """Return the type int32."""
         return pa.int32()
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Integers."""
+        """Return True for integers."""
         return bool(pa.types.is_integer(kind))
 
     def encoder(self) -> Encoder:
@@ -99,7 +99,7 @@ class ClassLabel(Feature):
         return Numbers("int32", (0, len(self.names) - 1), self.fit)
 
     def collected(self) -> Collected | None:
-        """Numbers."""
+        """Return how C code collects the numbers of classes."""
         return Collected(
             "INTEGER", lambda value: int(self.fit(value)), np.dtype(np.int32), low=0, high=len(self.names) - 1
         )
@@ -115,18 +115,18 @@ class ClassLabel(Feature):
     # -- plain files ------------------------------------------------------------------------------------------
 
     def file_extension(self, field: str) -> str:
-        """A file of digits."""
+        """Return the extension cls, of files of digits."""
         return named(field, "cls", NUMBER)
 
     def codec(self, extension: str) -> Codec:
-        """JSON or digits."""
+        """Return the codec of JSON or of digits."""
         known = codec_for_extension(extension)
         return known if known is JSON else NUMBER
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A class label."""
+        """Return the feature of Hugging Face for classes."""
         return {"_type": "ClassLabel", "names": list(self.names)}
 
 

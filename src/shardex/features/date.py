@@ -39,7 +39,7 @@ class Date(TimeFeature):
 
     @property
     def storage(self) -> str:
-        """Days are stored in 32 bits."""
+        """The dtype int32."""
         return "int32"
 
     def to_python(self, column: NDArray[Any]) -> list[Any]:
@@ -76,31 +76,31 @@ class Date(TimeFeature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """`datetime.date`, and the dtype datetime64[D]."""
+        """Return the feature of `datetime.date`, and of the dtype datetime64[D]."""
         return cls() if hint is dt.date or hint in ("date", "datetime64[D]") else None
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Days of `datetime`; days, weeks, months and years of numpy."""
+        """Return the feature of a date of `datetime`, and of days, weeks, months and years of numpy."""
         if isinstance(value, np.datetime64):
             return cls() if np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D") else None
         return cls() if isinstance(value, dt.date) and not isinstance(value, dt.datetime) else None
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """Dates of 32 and 64 bits."""
+        """Return the feature of dates of 32 and 64 bits."""
         return cls() if pa.types.is_date(kind) else None
 
     def arrow_type(self) -> pa.DataType:
-        """The type date32."""
+        """Return the type date32."""
         return pa.date32()
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Dates of 32 and 64 bits."""
+        """Return True for dates of 32 and 64 bits."""
         return bool(pa.types.is_date(kind))
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A single value."""
+        """Return the feature of Hugging Face for dates of 32 bits."""
         return hf_value("date32")

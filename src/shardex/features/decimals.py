@@ -47,12 +47,12 @@ class Decimal(Feature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """The type of decimal numbers, which has no digits."""
+        """Return the feature of `decimal.Decimal` with 38 digits, 9 of them after the point."""
         return cls(38, 9) if hint is decimal.Decimal else None
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Decimal numbers."""
+        """Return the feature of a decimal number."""
         return cls.of_values([value]) if isinstance(value, decimal.Decimal) else None
 
     @classmethod
@@ -65,7 +65,7 @@ class Decimal(Feature):
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """Decimal numbers."""
+        """Return the feature of decimal types of any width."""
         return cls(kind.precision, kind.scale) if pa.types.is_decimal(kind) else None
 
     def join(self, other: Feature) -> Feature | None:
@@ -79,16 +79,16 @@ class Decimal(Feature):
         return scaled(unscaled(value, self, stored=stored), self)
 
     def plain(self) -> Convert | None:
-        """Text."""
+        """Return `str`: JSON holds decimal numbers as text."""
         return str
 
     def arrow_type(self) -> pa.DataType:
-        """The type decimal128, with more than 38 digits decimal256."""
+        """Return the type decimal128, with more than 38 digits decimal256."""
         kind = pa.decimal128 if self.precision <= _NARROW_DIGITS else pa.decimal256
         return kind(self.precision, self.scale)
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Decimal numbers of the same digits."""
+        """Return True for decimal types of the same digits."""
         return pa.types.is_decimal(kind) and (kind.precision, kind.scale) == (self.precision, self.scale)
 
     def encoder(self) -> Encoder:
@@ -100,13 +100,13 @@ class Decimal(Feature):
         return list(array.to_pylist())
 
     def queryable(self, *, inside: bool = False) -> bool:
-        """Decimal numbers of at most 38 digits."""
+        """Return True for numbers of at most 38 digits."""
         return self.precision <= _NARROW_DIGITS
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A single value."""
+        """Return the feature of Hugging Face for the Arrow type."""
         return hf_value(str(self.arrow_type()))
 
 

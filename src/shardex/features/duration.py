@@ -73,14 +73,14 @@ class Duration(TimeFeature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """`datetime.timedelta`, and the dtypes timedelta64 of the units."""
+        """Return the feature of `datetime.timedelta`, and of the dtypes timedelta64 of the units."""
         if isinstance(hint, str) and (unit := hint.removeprefix("timedelta64[")[:-1]) in UNITS:
             return cls(unit) if hint == f"timedelta64[{unit}]" else None
         return cls() if hint is dt.timedelta else None
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Time spans of `datetime`, numpy and pandas."""
+        """Return the feature of a time span of `datetime`, numpy or pandas."""
         if isinstance(value, np.timedelta64):
             return cls(numpy_unit(value))
         if not isinstance(value, dt.timedelta):
@@ -89,7 +89,7 @@ class Duration(TimeFeature):
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """Durations."""
+        """Return the feature of durations of any unit."""
         return cls(kind.unit) if pa.types.is_duration(kind) else None
 
     def join(self, other: Feature) -> Feature | None:
@@ -97,5 +97,5 @@ class Duration(TimeFeature):
         return Duration(finer(self.unit, other.unit)) if isinstance(other, Duration) else None
 
     def arrow_type(self) -> pa.DataType:
-        """The type duration."""
+        """Return the type duration with the unit."""
         return pa.duration(self.unit)

@@ -39,18 +39,18 @@ class Json(Feature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """Dicts, lists and tuples whose types are not given or of several kinds, and any value."""
+        """Return the feature of any value, and of dicts, lists and tuples whose types are not given or differ."""
         plain = hint in (dict, list, tuple, Any, "json")
         return cls() if plain or typing.get_origin(hint) in (dict, tuple) else None
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Dicts, lists and tuples."""
+        """Return the feature of a dict, list or tuple."""
         return cls() if isinstance(value, dict | list | tuple) else None
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """The extension type of JSON."""
+        """Return the feature of the extension type of JSON."""
         return cls() if isinstance(kind, getattr(pa, "JsonType", ())) else None  # not in pyarrow 18
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
@@ -60,7 +60,7 @@ class Json(Feature):
         return value
 
     def fits_unchanged(self) -> Callable[[Any], bool]:
-        """All values."""
+        """Return a function that is True for all values."""
         return lambda value: value is not MISSING
 
     def blank(self) -> Any:
@@ -68,15 +68,15 @@ class Json(Feature):
         return None
 
     def plain(self) -> Convert | None:
-        """Values lose their numpy objects; what JSON cannot hold is an error that names the inner key."""
+        """Return the function that replaces numpy objects, and names the inner key of what JSON cannot hold."""
         return plain_json
 
     def arrow_type(self) -> pa.DataType:
-        """The type large_string."""
+        """Return the type large_string."""
         return pa.large_string()
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Strings and bytes."""
+        """Return True for strings and bytes."""
         return is_text(kind) or is_binary(kind)
 
     def encoder(self) -> Encoder:
@@ -84,11 +84,11 @@ class Json(Feature):
         return Blobs(JSON.encode, pa.large_string())
 
     def collected(self) -> Collected | None:
-        """Encoded values."""
+        """Return how C code collects encoded values."""
         return Collected("ENCODED", encode=JSON.encode)
 
     def sizes(self, array: pa.Array) -> Integers:
-        """The bytes of the text."""
+        """Return the sizes of the text."""
         return offset_sizes(array)
 
     def from_arrow(self, array: pa.Array) -> Column:
@@ -110,13 +110,13 @@ class Json(Feature):
     # -- plain files ------------------------------------------------------------------------------------------
 
     def of_file(self, extension: str) -> Callable[[memoryview], Any]:
-        """Decode JSON or MessagePack."""
+        """Return the decoder of JSON or MessagePack."""
         return self.codec(extension).decode
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """JSON."""
+        """Return the feature of Hugging Face for JSON."""
         return {"_type": "Json"}
 
     def array_to_hf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:

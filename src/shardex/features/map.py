@@ -78,7 +78,7 @@ class Map(Feature):
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """Maps."""
+        """Return the feature of maps, with optional values if some are null."""
         if not pa.types.is_map(kind):
             return None
         return cls(parts.without_nulls().feature(kind.key_type, "key"), parts.feature(kind.item_type, "value"))
@@ -123,7 +123,7 @@ class Map(Feature):
         return {}
 
     def plain(self) -> Convert | None:
-        """Objects if keys are text, else lists of pairs."""
+        """Return the function that makes objects of maps with text as keys, and lists of pairs of other maps."""
         key, value = self.key.plain() or _unchanged, self.value.plain() or _unchanged
         if self.is_dict and isinstance(self.key, Text):
             return lambda pairs: {name: value(one) for name, one in pairs.items()}
@@ -136,18 +136,18 @@ class Map(Feature):
         return Feature.to_file(self, value, extension)
 
     def refuse_lost_shape(self, value: Any, name: str) -> None:
-        """Look at all values."""
+        """Raise an error for arrays among the values whose shape a list cannot hold."""
         for one in value.values() if isinstance(value, Mapping) else (one for _, one in value):
             self.value.refuse_lost_shape(one, name)
 
     # -- Arrow ------------------------------------------------------------------------------------------------
 
     def arrow_type(self) -> pa.DataType:
-        """The type map."""
+        """Return the type map."""
         return pa.map_(self.key.arrow_field("key"), self.value.arrow_field("value"))
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Maps of what keys and values are read from."""
+        """Return True for maps whose keys and values can be read."""
         return pa.types.is_map(kind) and readable(self.key, kind.key_type) and readable(self.value, kind.item_type)
 
     def with_nulls(self, parts: ArrowParts) -> Feature | None:
@@ -160,7 +160,7 @@ class Map(Feature):
         return Maps(self.arrow_type(), self.key.encoder(), self.value.encoder(), self.pairs_of)
 
     def sizes(self, array: pa.Array) -> Integers:
-        """The sizes of keys and values, and of offsets."""
+        """Return the sizes of keys, values and offsets."""
         entries = self.key.sizes(array.keys) + self.value.sizes(array.items)
         return entries[offset_sizes(array)] + 4 * np.arange(len(array) + 1)
 
@@ -185,7 +185,7 @@ class Map(Feature):
             raise FormatError(str(error)) from None
 
     def holds_media(self, kind: pa.DataType) -> bool:
-        """Whether values are media in structs."""
+        """Return whether the values are media in structs."""
         return self.value.holds_media(value_type(kind).item_type)
 
     def without_structs(self, array: pa.Array, read_file: ReadFile) -> pa.Array:
@@ -197,13 +197,13 @@ class Map(Feature):
         return pa.MapArray.from_arrays(number_array(bounds.astype("int32")), entries.field(0), items)
 
     def queryable(self, *, inside: bool = False) -> bool:
-        """If keys and values are."""
+        """Return True if SQL can read keys and values."""
         return self.key.queryable(inside=True) and self.value.queryable(inside=True)
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A list of structs of keys and values."""
+        """Return the feature of Hugging Face for lists of structs of key and value."""
         return {"_type": "List", "feature": {"key": self.key.to_hf(), "value": self.value.to_hf()}}
 
     def array_to_hf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:

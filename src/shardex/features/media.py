@@ -56,7 +56,7 @@ class Media(Bytes):
 
     @property
     def decoded_dtype(self) -> str:
-        """Dtype of decoded values; that of images without a mode may be another one."""
+        """The dtype of decoded values; that of images without a mode may be another one."""
         return "uint8"
 
     def __repr__(self) -> str:
@@ -101,21 +101,21 @@ class Media(Bytes):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """None."""
+        """Return None: only the subclasses know types."""
         return None
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """None."""
+        """Return None: only the subclasses know values."""
         return None
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """None: media are bytes."""
+        """Return None: Arrow types of bytes are `Bytes`."""
         return None
 
     def stored_form(self) -> Feature:
-        """Bytes."""
+        """Return the feature of bytes."""
         return Bytes()
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
@@ -160,11 +160,11 @@ class Media(Bytes):
         return NO_MEDIA
 
     def fits_unchanged(self) -> Callable[[Any], bool]:
-        """Nothing: bytes are checked."""
+        """Return a function that is always False: bytes are checked."""
         return lambda value: False
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Bytes, and structs of `bytes` and `path`."""
+        """Return True for bytes, and for structs of `bytes` and `path`."""
         return is_binary(kind) or is_media_struct(kind)
 
     def encoder(self) -> Encoder:
@@ -172,7 +172,7 @@ class Media(Bytes):
         return Blobs(self.fit, pa.large_binary())
 
     def collected(self) -> Collected | None:
-        """Encoded values."""
+        """Return how C code collects encoded values."""
         return Collected("ENCODED", encode=self.fit)
 
     def to_arrow(self, column: Column) -> pa.Array | None:
@@ -194,8 +194,6 @@ class Media(Bytes):
         array = storage_array(array, inside=True)
         return bytes_of_structs(array, self, read_file) if is_media_struct(array.type) else array
 
-    # -- values ---------------------------------------------------------------------------------------------------
-
     # -- plain files ------------------------------------------------------------------------------------------
 
     def file_extensions(self) -> list[str]:
@@ -209,18 +207,18 @@ class Media(Bytes):
         return sorted(self.extensions, key=lambda name: self.extensions[name] != own)
 
     def file_extension(self, field: str) -> str:
-        """The format that the feature names, whatever the encoding of the bytes: all values have the same extension."""
+        """Return the extension of the format that the feature names, whatever the encoding of the bytes."""
         known = self.file_extensions()
         return field if field.rpartition(".")[2].lower() in known else f"{field}.{known[0]}"
 
     def of_file(self, extension: str) -> Callable[[memoryview], Any]:
-        """Copy the bytes."""
+        """Return the function that copies the bytes."""
         return RAW.decode
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """Media with their options; those that Hugging Face does not have are in its `id`.
+        """Return the feature of Hugging Face; options that it does not have are in its `id`.
 
         >>> from shardex.features import Image
         >>> Image("L", (28, 28)).to_hf()

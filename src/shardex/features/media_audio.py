@@ -56,11 +56,11 @@ class Audio(Media):
 
     @property
     def decoded_dtype(self) -> str:
-        """Always float32."""
+        """The dtype float32."""
         return "float32"
 
     def takes_mapping(self, value: Mapping[str, Any]) -> bool:
-        """One with an array and a rate, as samples of Hugging Face have it."""
+        """Return True for a mapping with an array and a rate, as samples of Hugging Face have it."""
         return value.get("array") is not None
 
     def encoded(self, value: Any) -> bytes:
@@ -72,5 +72,5 @@ class Audio(Media):
         return array.T
 
     def hf_options(self) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The rate, and the number of channels."""
+        """Return the rate and the number of channels, and the names of our options that they hold."""
         return {"sampling_rate": self.rate, "num_channels": 1 if self.mono else None}, ("rate", "mono")

@@ -66,13 +66,13 @@ class Image(Media):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """The class of images of PIL."""
+        """Return the feature of the class of images of PIL."""
         is_pil = isinstance(hint, type) and (hint.__module__, hint.__name__) == ("PIL.Image", "Image")
         return cls() if is_pil else None
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Images of PIL."""
+        """Return the feature of an image of PIL."""
         return cls(_PIL_MODES.get(value.mode, "RGB")) if is_pil_image(value) else None
 
     def join(self, other: Feature) -> Feature | None:
@@ -98,5 +98,5 @@ class Image(Media):
         return array if array.ndim == 2 and array.dtype == np.uint8 else Media.array_of_tensor(self, array)
 
     def hf_options(self) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The mode."""
+        """Return the mode, and the name of our option that it holds."""
         return {"mode": self.mode}, ("mode",)

@@ -26,12 +26,12 @@ class Null(Feature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """The type of None."""
+        """Return the feature of the type of None."""
         return cls() if hint is types.NoneType else None
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """The type of nulls."""
+        """Return the feature of the type null."""
         return cls() if pa.types.is_null(kind) else None
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
@@ -40,7 +40,7 @@ class Null(Feature):
             raise SchemaError(f"expected none, got {describe(value)}")
 
     def fits_unchanged(self) -> Callable[[Any], bool]:
-        """None."""
+        """Return a function that is True for None."""
         return lambda value: value is None
 
     def blank(self) -> Any:
@@ -48,23 +48,23 @@ class Null(Feature):
         return None
 
     def arrow_type(self) -> pa.DataType:
-        """The type of nulls."""
+        """Return the type null."""
         return pa.null()
 
     def encoder(self) -> Encoder:
-        """Return an encoder of nothing."""
+        """Return an encoder that counts nulls."""
         return Nulls(self.fit)
 
     def sizes(self, array: pa.Array) -> Integers:
-        """Nothing."""
+        """Return zeros: nulls take no bytes."""
         return np.zeros(len(array) + 1, np.int64)
 
     def from_arrow(self, array: pa.Array) -> Column:
-        """Return as many None."""
+        """Return a list of None."""
         return [None] * len(array)
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A single value."""
+        """Return the feature of Hugging Face for nulls."""
         return hf_value("null")

@@ -24,7 +24,7 @@ class Opaque(Feature):
 
     @property
     def opaque(self) -> bool:
-        """Always."""
+        """True: there is no feature of its own."""
         return True
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
@@ -38,11 +38,11 @@ class Opaque(Feature):
         return None
 
     def reads(self, kind: pa.DataType) -> bool:
-        """All types."""
+        """Return True for all types."""
         return True
 
     def file_extension(self, field: str) -> str:
-        """None: opaque values are not written."""
+        """Raise an error: opaque values are not written."""
         raise SchemaError(f"expected a feature that can be written, got {self} - at field {field}")
 
     # -- Hugging Face -----------------------------------------------------------------------------------------

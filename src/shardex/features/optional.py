@@ -60,14 +60,14 @@ class Optional(Feature):
 
     @property
     def is_json(self) -> bool:  # type: ignore[override]
-        """Whether values are JSON."""
+        """True if values are JSON."""
         return self.feature.is_json
 
     # -- what it stands for -----------------------------------------------------------------------------------
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """A type or None."""
+        """Return the feature of a type or None."""
         origin, kinds = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated and types.NoneType in typing.get_args(kinds[0]):
             return cls(feature_of_annotated(hint))
@@ -85,7 +85,7 @@ class Optional(Feature):
         return None if self.feature.is_missing(value) else self.feature.fit(value, stored=stored)
 
     def fits_unchanged(self) -> Callable[[Any], bool]:
-        """None, and what the feature accepts."""
+        """Return a function that is True for None, and for values that the feature leaves unchanged."""
         inner = self.feature.fits_unchanged()
         return lambda value: value is None or inner(value)
 
@@ -98,13 +98,13 @@ class Optional(Feature):
         return None
 
     def plain(self) -> Convert | None:
-        """None stays None."""
+        """Return the function of the feature, which leaves None as it is."""
         inner = self.feature.plain()
         return None if inner is None else lambda value: None if value is None else inner(value)
 
     @property
     def stacked(self) -> bool:
-        """If values are."""
+        """True if columns of the feature are arrays."""
         return self.feature.stacked
 
     def fit_column(self, values: list[Any], where: Where, name: str, *, stored: bool) -> Column:
@@ -140,11 +140,11 @@ class Optional(Feature):
     # -- plain files ------------------------------------------------------------------------------------------
 
     def file_extension(self, field: str) -> str:
-        """The extension for the values."""
+        """Return the extension of files of the values."""
         return self.feature.file_extension(field)
 
     def codec(self, extension: str) -> Codec:
-        """The codec of the values."""
+        """Return the codec of the values."""
         return self.feature.codec(extension)
 
     def to_file(self, value: Any, extension: str) -> bytes:
@@ -152,22 +152,22 @@ class Optional(Feature):
         return self.feature.to_file(value, extension)
 
     def of_file(self, extension: str) -> Callable[[memoryview], Any]:
-        """The function that decodes the values."""
+        """Return the function that reads the values."""
         return self.feature.of_file(extension)
 
     def refuse_lost_shape(self, value: Any, name: str) -> None:
-        """Look at values that are not missing."""
+        """Raise an error for arrays whose shape a list cannot hold; None has no shape."""
         if value is not None:
             self.feature.refuse_lost_shape(value, name)
 
     # -- Arrow ------------------------------------------------------------------------------------------------
 
     def arrow_type(self) -> pa.DataType:
-        """The Arrow type of the values."""
+        """Return the Arrow type of the values."""
         return self.feature.arrow_type()
 
     def reads(self, kind: pa.DataType) -> bool:
-        """What the values are read from."""
+        """Return whether the values can be read from an Arrow type."""
         return self.feature.reads(kind)
 
     def with_nulls(self, parts: ArrowParts) -> Feature | None:
@@ -181,11 +181,11 @@ class Optional(Feature):
         return Optionals(self.feature.encoder(), None if plain else self.feature.is_missing)
 
     def collected(self) -> Collected | None:
-        """As the values are."""
+        """Return how C code collects the values."""
         return self.feature.collected()
 
     def sizes(self, array: pa.Array) -> Integers:
-        """The sizes of values, and of what says which are null."""
+        """Return the sizes of the values, and a byte for each that says whether it is null."""
         return self.feature.sizes(array) + np.arange(len(array) + 1)
 
     def to_arrow(self, column: Column) -> pa.Array | None:
@@ -203,7 +203,7 @@ class Optional(Feature):
         return OptionalReader(name, self, chunks, self.feature.reader(name, kind, chunks, read_file))
 
     def holds_media(self, kind: pa.DataType) -> bool:
-        """Whether the values are media in structs."""
+        """Return whether the values are media in structs."""
         return self.feature.holds_media(kind)
 
     def without_structs(self, array: pa.Array, read_file: ReadFile) -> pa.Array:
@@ -211,7 +211,7 @@ class Optional(Feature):
         return self.feature.without_structs(array, read_file)
 
     def queryable(self, *, inside: bool = False) -> bool:
-        """If values are."""
+        """Return whether SQL can read the values."""
         return self.feature.queryable(inside=inside)
 
     def sql_column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -221,7 +221,7 @@ class Optional(Feature):
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """The feature of the values, all of which may be missing."""
+        """Return the feature of Hugging Face for the values, all of which may be missing there."""
         return self.feature.to_hf()
 
     def array_to_hf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -36,17 +36,17 @@ class Bytes(Feature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """`bytes`, and the names of it."""
+        """Return the feature of `bytes`, and of its names."""
         return cls() if hint is bytes or hint in ("bytes", "binary") else None
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Objects of bytes."""
+        """Return the feature of an object of bytes."""
         return cls() if isinstance(value, bytes | bytearray | memoryview) else None
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """Bytes, also of one length."""
+        """Return the feature of bytes, also of one length."""
         return cls() if is_binary(kind) else None
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
@@ -56,7 +56,7 @@ class Bytes(Feature):
         raise unfit(self, value)
 
     def fits_unchanged(self) -> Callable[[Any], bool]:
-        """Objects of `bytes`."""
+        """Return a function that is True for objects of `bytes`."""
         return lambda value: type(value) is bytes
 
     def blank(self) -> Any:
@@ -64,11 +64,11 @@ class Bytes(Feature):
         return b""
 
     def arrow_type(self) -> pa.DataType:
-        """The type large_binary."""
+        """Return the type large_binary."""
         return pa.large_binary()
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Bytes, and strings as UTF-8."""
+        """Return True for bytes, and for strings, which are read as UTF-8."""
         return is_text(kind) or is_binary(kind)
 
     def encoder(self) -> Encoder:
@@ -76,11 +76,11 @@ class Bytes(Feature):
         return Blobs(RAW.encode, pa.large_binary())
 
     def collected(self) -> Collected | None:
-        """Bytes."""
+        """Return how C code collects bytes."""
         return Collected("BYTES", RAW.encode)
 
     def sizes(self, array: pa.Array) -> Integers:
-        """The bytes."""
+        """Return the sizes of bytes."""
         return offset_sizes(array)
 
     def to_arrow(self, column: Column) -> pa.Array | None:
@@ -88,7 +88,7 @@ class Bytes(Feature):
         return of_python_values(column, bytes, bytes_to_arrow) if isinstance(column, list) else None
 
     def from_arrow(self, array: pa.Array) -> Column:
-        """Return bytes."""
+        """Return a list of objects of `bytes`."""
         raw = None if is_binary(array.type) else array.to_pylist()
         return Feature.from_arrow(self, array) if raw is None else [text.encode() for text in raw]
 
@@ -101,19 +101,19 @@ class Bytes(Feature):
     # -- plain files ------------------------------------------------------------------------------------------
 
     def file_extension(self, field: str) -> str:
-        """The name of the field, which is assumed to match the encoding of the bytes."""
+        """Return the name of the field, which is assumed to match the encoding of the bytes."""
         return field
 
     def codec(self, extension: str) -> Codec:
-        """The bytes themselves."""
+        """Return the codec of bytes as they are."""
         return RAW
 
     def of_file(self, extension: str) -> Callable[[memoryview], Any]:
-        """Copy the bytes."""
+        """Return the function that copies the bytes."""
         return RAW.decode
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A single value."""
+        """Return the feature of Hugging Face for bytes."""
         return hf_value("binary")

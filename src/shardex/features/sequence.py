@@ -64,14 +64,14 @@ class Sequence(Feature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """Sequences and tuples of any length of one type."""
+        """Return the feature of lists, and of tuples of any length, of one type."""
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         is_one_type = len(arguments) in (1, 2) and arguments[1:] in ((), (...,))
         return cls(feature_of(arguments[0])) if origin in (list, tuple) and is_one_type else None
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """Sequences; what the items make of them, such as arrays of numbers."""
+        """Return the feature of lists, or what the items make of them, such as arrays of numbers."""
         fixed = pa.types.is_fixed_size_list(kind)
         if not fixed and not is_list(kind):
             return None
@@ -102,7 +102,7 @@ class Sequence(Feature):
         return []
 
     def plain(self) -> Convert | None:
-        """Sequences of plain items."""
+        """Return the function that makes lists of plain items."""
         item = self.feature.plain()
         return None if item is None else lambda values: [item(one) for one in values]
 
@@ -113,18 +113,18 @@ class Sequence(Feature):
         return Feature.to_file(self, value, extension)
 
     def refuse_lost_shape(self, value: Any, name: str) -> None:
-        """Look at all items."""
+        """Raise an error for arrays among the items whose shape a list cannot hold."""
         for one in value:
             self.feature.refuse_lost_shape(one, name)
 
     # -- Arrow ------------------------------------------------------------------------------------------------
 
     def arrow_type(self) -> pa.DataType:
-        """The type large_list."""
+        """Return the type large_list."""
         return pa.large_list(self.feature.arrow_field("item"))
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Sequences of what the items are read from."""
+        """Return True for lists whose items can be read."""
         is_lists = is_list(kind) or pa.types.is_fixed_size_list(kind)
         return is_lists and readable(self.feature, kind.value_type)
 
@@ -138,11 +138,11 @@ class Sequence(Feature):
         return Sequences(self.arrow_type(), self.feature.encoder(), self.items_of)
 
     def sizes(self, array: pa.Array) -> Integers:
-        """The sizes of items, and of offsets."""
+        """Return the sizes of items and offsets."""
         return self.feature.sizes(array.values)[offset_sizes(array)] + 8 * np.arange(len(array) + 1)
 
     def from_arrow(self, array: pa.Array) -> Column:
-        """Return lists."""
+        """Return a list of lists."""
         offsets, values = parts_of_lists(array)
         items = values_of(decode_array(values, self.feature))
         return [items[a:b] for a, b in pairwise(offsets.tolist())]
@@ -154,7 +154,7 @@ class Sequence(Feature):
         return SequenceReader(name, self, chunks, self.feature)
 
     def holds_media(self, kind: pa.DataType) -> bool:
-        """Whether items are media in structs."""
+        """Return whether the items are media in structs."""
         return self.feature.holds_media(value_type(kind).value_type)
 
     def without_structs(self, array: pa.Array, read_file: ReadFile) -> pa.Array:
@@ -170,13 +170,13 @@ class Sequence(Feature):
         return pa.LargeListArray.from_arrays(number_array(bounds), items, mask=nulls)
 
     def queryable(self, *, inside: bool = False) -> bool:
-        """If items are."""
+        """Return whether SQL can read the items."""
         return self.feature.queryable(inside=True)
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A list."""
+        """Return the feature of Hugging Face for lists."""
         return {"_type": "List", "feature": self.feature.to_hf()}
 
     def array_to_hf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -87,26 +87,26 @@ class StoredAs(Feature):
         return _BLANK
 
     def plain(self) -> Convert | None:
-        """The form of what is stored."""
+        """Return the function that turns values into the plain form of what is stored."""
         plain = self.storage().plain()
         return self._lowered if plain is None else lambda value: plain(self._lowered(value))
 
     # -- Arrow ------------------------------------------------------------------------------------------------
 
     def arrow_type(self) -> pa.DataType:
-        """That of what is stored."""
+        """Return the Arrow type of what is stored."""
         return self.storage().arrow_type()
 
     def reads(self, kind: pa.DataType) -> bool:
-        """What the stored values are read from."""
+        """Return whether what is stored can be read from an Arrow type."""
         return self.storage().reads(kind)
 
     def encoder(self) -> Encoder:
-        """Encode what is stored."""
+        """Return an encoder of what is stored for a value."""
         return ConvertedEncoder(self.storage().encoder(), self._lowered)
 
     def sizes(self, array: pa.Array) -> Integers:
-        """The sizes of what is stored."""
+        """Return the sizes of what is stored."""
         return self.storage().sizes(array)
 
     def from_arrow(self, array: pa.Array) -> Column:
@@ -114,7 +114,7 @@ class StoredAs(Feature):
         return [self._raised(one) for one in values_of(self.storage().from_arrow(array))]
 
     def queryable(self, *, inside: bool = False) -> bool:
-        """If what is stored is."""
+        """Return whether SQL can read what is stored."""
         return self.storage().queryable(inside=inside)
 
     def sql_column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -124,11 +124,11 @@ class StoredAs(Feature):
     # -- files of other tools ---------------------------------------------------------------------------------
 
     def file_extension(self, field: str) -> str:
-        """That of what is stored."""
+        """Return the extension of files of what is stored."""
         return self.storage().file_extension(field)
 
     def codec(self, extension: str) -> Codec:
-        """That of what is stored."""
+        """Return the codec of what is stored."""
         return self.storage().codec(extension)
 
     def to_file(self, value: Any, extension: str) -> bytes:
@@ -136,12 +136,12 @@ class StoredAs(Feature):
         return self.storage().to_file(self._lowered(value), extension)
 
     def of_file(self, extension: str) -> Callable[[memoryview], Any]:
-        """Read what is stored."""
+        """Return the function that reads what is stored and converts it to a value."""
         read = self.storage().of_file(extension)
         return lambda data: self._raised(read(data))
 
     def to_hf(self) -> Any:
-        """That of what is stored."""
+        """Return the feature of Hugging Face for what is stored."""
         return self.storage().to_hf()
 
     def array_to_hf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -61,13 +61,13 @@ class Struct(Feature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """Mappings of names to types, and classes with annotations."""
+        """Return the feature of a mapping of names to types, and of a class with annotations."""
         is_schema = isinstance(hint, Mapping) or (isinstance(hint, type) and hints_of(hint))
         return cls(Features.of(hint)) if is_schema else None
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """Structs whose members have different names."""
+        """Return the feature of structs whose members have different names."""
         if not pa.types.is_struct(kind) or len({field.name for field in kind} - {""}) != kind.num_fields:
             return None
         return cls({field.name: parts.feature(field.type, field.name) for field in kind})
@@ -106,7 +106,7 @@ class Struct(Feature):
         return {name: inner.blank() for name, inner in self.fields.items()}
 
     def plain(self) -> Convert | None:
-        """Dicts of plain values."""
+        """Return the function that makes dicts of plain values."""
         parts = {name: one.plain() for name, one in self.fields.items()}
         found = {name: one for name, one in parts.items() if one is not None}
         if not found:
@@ -114,7 +114,7 @@ class Struct(Feature):
         return lambda values: {name: found[name](one) if name in found else one for name, one in values.items()}
 
     def file_extension(self, field: str) -> str:
-        """The name of the field if it is that of an archive of arrays."""
+        """Return the name of the field if it is that of an archive of arrays."""
         return field if codec_for_extension(field) is NPZ else Feature.file_extension(self, field)
 
     def to_file(self, value: Any, extension: str) -> bytes:
@@ -124,18 +124,18 @@ class Struct(Feature):
         return Feature.to_file(self, value, extension)
 
     def refuse_lost_shape(self, value: Any, name: str) -> None:
-        """Look at all members."""
+        """Raise an error for arrays among the members whose shape a list cannot hold."""
         for part, one in self.fields.items():
             one.refuse_lost_shape(value[part], f"{name}.{part}")
 
     # -- Arrow ------------------------------------------------------------------------------------------------
 
     def arrow_type(self) -> pa.DataType:
-        """The type struct."""
+        """Return the type struct."""
         return pa.struct([inner.arrow_field(name) for name, inner in self.fields.items()])
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Structs of the same names."""
+        """Return True for structs of the same names whose members can be read."""
         names = [field.name for field in kind] if pa.types.is_struct(kind) else []
         return sorted(names) == sorted(self.fields) and all(
             readable(inner, kind.field(name).type) for name, inner in self.fields.items()
@@ -153,19 +153,19 @@ class Struct(Feature):
         return Structs(self.arrow_type(), parts, self.members_of)
 
     def sizes(self, array: pa.Array) -> Integers:
-        """The sizes of all members."""
+        """Return the sizes of all members."""
         parts = [inner.sizes(array.field(number)) for number, inner in enumerate(self.fields.values())]
         return sum(parts, np.zeros(len(array) + 1, np.int64))
 
     def from_arrow(self, array: pa.Array) -> Column:
-        """Return dicts."""
+        """Return a list of dicts."""
         if not self.fields:
             return [{} for _ in range(len(array))]
         columns = [values_of(decode_array(array.field(name), inner)) for name, inner in self.fields.items()]
         return [dict(zip(self.fields, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def holds_media(self, kind: pa.DataType) -> bool:
-        """Whether a member is media in structs."""
+        """Return whether a member is media in structs."""
         kind = value_type(kind)
         return any(inner.holds_media(kind.field(name).type) for name, inner in self.fields.items())
 
@@ -179,13 +179,13 @@ class Struct(Feature):
         return pa.StructArray.from_arrays(parts, list(self.fields), mask=nulls)
 
     def queryable(self, *, inside: bool = False) -> bool:
-        """If all members are."""
+        """Return True if there are members and SQL can read all of them."""
         return bool(self.fields) and all(one.queryable(inside=True) for one in self.fields.values())
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A dict of the members."""
+        """Return a dict of the features of Hugging Face for the members."""
         if not self.fields:
             return Feature.to_hf(self)
         return {name: one.to_hf() for name, one in self.fields.items()}

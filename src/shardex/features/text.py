@@ -37,17 +37,17 @@ class Text(Feature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """`str`, and the names of it."""
+        """Return the feature of `str`, and of its names."""
         return cls() if hint is str or hint in ("str", "text", "string") else None
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Strings."""
+        """Return the feature of a string."""
         return cls() if isinstance(value, str) else None
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """Strings."""
+        """Return the feature of strings."""
         return cls() if is_text(kind) else None
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
@@ -57,19 +57,19 @@ class Text(Feature):
         raise unfit(self, value)
 
     def fits_unchanged(self) -> Callable[[Any], bool]:
-        """Strings."""
+        """Return a function that is True for strings."""
         return lambda value: type(value) is str
 
     def blank(self) -> Any:
-        """Return no text."""
+        """Return an empty string."""
         return ""
 
     def arrow_type(self) -> pa.DataType:
-        """The type large_string."""
+        """Return the type large_string."""
         return pa.large_string()
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Strings, and bytes of UTF-8."""
+        """Return True for strings, and for bytes, which are read as UTF-8."""
         return is_text(kind) or is_binary(kind)
 
     def encoder(self) -> Encoder:
@@ -77,11 +77,11 @@ class Text(Feature):
         return Texts(TEXT.encode, pa.large_string())
 
     def collected(self) -> Collected | None:
-        """Strings."""
+        """Return how C code collects strings."""
         return Collected("TEXT", lambda value: TEXT.encode(value).decode())
 
     def sizes(self, array: pa.Array) -> Integers:
-        """The bytes of UTF-8."""
+        """Return the sizes of the text in UTF-8."""
         return offset_sizes(array)
 
     def to_arrow(self, column: Column) -> pa.Array | None:
@@ -89,7 +89,7 @@ class Text(Feature):
         return of_python_values(column, str, texts_to_arrow) if isinstance(column, list) else None
 
     def from_arrow(self, array: pa.Array) -> Column:
-        """Return strings."""
+        """Return a list of strings."""
         raw = array.to_pylist() if is_binary(array.type) else None
         return Feature.from_arrow(self, array) if raw is None else [TEXT.decode(one) for one in raw]
 
@@ -106,19 +106,19 @@ class Text(Feature):
     # -- plain files ------------------------------------------------------------------------------------------
 
     def file_extension(self, field: str) -> str:
-        """A file of text."""
+        """Return the extension txt."""
         return named(field, "txt", TEXT)
 
     def codec(self, extension: str) -> Codec:
-        """UTF-8."""
+        """Return the codec of UTF-8."""
         return TEXT
 
     def of_file(self, extension: str) -> Callable[[memoryview], Any]:
-        """Decode UTF-8."""
+        """Return the decoder of UTF-8."""
         return TEXT.decode
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A single value."""
+        """Return the feature of Hugging Face for strings."""
         return hf_value("string")

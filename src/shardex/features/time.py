@@ -50,7 +50,7 @@ class Time(TimeFeature):
 
     @property
     def storage(self) -> str:
-        """Seconds and milliseconds are stored in 32 bits."""
+        """The dtype int32 for seconds and milliseconds, else int64."""
         return "int32" if self.unit in ("s", "ms") else "int64"
 
     def to_python(self, column: NDArray[Any]) -> list[Any]:
@@ -100,19 +100,19 @@ class Time(TimeFeature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """`datetime.time`."""
+        """Return the feature of `datetime.time`."""
         return cls() if hint is dt.time else None
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Times of day without a time zone."""
+        """Return the feature of a time of day without a time zone."""
         return cls() if isinstance(value, dt.time) and value.tzinfo is None else None
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """Times of 32 and 64 bits."""
+        """Return the feature of times of 32 and 64 bits."""
         return cls(kind.unit) if pa.types.is_time(kind) else None
 
     def arrow_type(self) -> pa.DataType:
-        """The type time32 or time64."""
+        """Return the type time32 for seconds and milliseconds, else time64."""
         return pa.time32(self.unit) if self.unit in ("s", "ms") else pa.time64(self.unit)

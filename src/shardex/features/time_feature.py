@@ -45,12 +45,12 @@ class TimeFeature(Feature):
 
     @property
     def dtype(self) -> str:
-        """Dtype of a column."""
+        """The dtype of a column."""
         raise NotImplementedError
 
     @property
     def storage(self) -> str:
-        """Dtype of the numbers in files."""
+        """The dtype of the numbers in files."""
         return "int64"
 
     def column(self, numbers: NDArray[Any]) -> TimeArray:
@@ -111,7 +111,7 @@ class TimeFeature(Feature):
             raise SchemaError(str(error)) from None
 
     def is_missing(self, value: Any) -> bool:
-        """None and NaT."""
+        """Return True for None and NaT."""
         return value is None or value is MISSING or is_missing_time(value)
 
     def blank(self) -> Any:
@@ -119,12 +119,12 @@ class TimeFeature(Feature):
         return np.zeros((), self.dtype)[()]
 
     def plain(self) -> Convert | None:
-        """ISO 8601 text, whole numbers for durations."""
+        """Return the function that makes ISO 8601 text, or whole numbers for durations."""
         return self.text
 
     @property
     def stacked(self) -> bool:
-        """Always."""
+        """True: columns are arrays of times."""
         return True
 
     def stack(self, fitted: list[Any]) -> Column:
@@ -146,7 +146,7 @@ class TimeFeature(Feature):
         return column if found is values else found
 
     def reads(self, kind: pa.DataType) -> bool:
-        """Arrow times of this unit, or of a finer one: Parquet has no seconds, they are stored as milliseconds."""
+        """Return True for times of this unit, or of a finer one: Parquet stores seconds as milliseconds."""
         return self.units_per_stored(kind) is not None
 
     def units_per_stored(self, kind: pa.DataType) -> int | None:
@@ -209,7 +209,7 @@ class TimeFeature(Feature):
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A single value."""
+        """Return the feature of Hugging Face for the Arrow type."""
         return hf_value(str(self.arrow_type()))
 
 

@@ -122,14 +122,14 @@ class Timestamp(TimeFeature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """`datetime.datetime`, and the dtypes datetime64 of the units."""
+        """Return the feature of `datetime.datetime`, and of the dtypes datetime64 of the units."""
         if isinstance(hint, str) and (unit := hint.removeprefix("datetime64[")[:-1]) in UNITS:
             return cls(unit) if hint == f"datetime64[{unit}]" else None
         return cls() if hint is dt.datetime else None
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Dates with a time of day of `datetime`, numpy and pandas."""
+        """Return the feature of a date with a time of day of `datetime`, numpy or pandas."""
         if isinstance(value, np.datetime64):
             return None if np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D") else cls(numpy_unit(value))
         if not isinstance(value, dt.datetime):
@@ -139,7 +139,7 @@ class Timestamp(TimeFeature):
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """Timestamps."""
+        """Return the feature of timestamps, with their unit and zone."""
         return cls(kind.unit, kind.tz or None) if pa.types.is_timestamp(kind) else None
 
     def join(self, other: Feature) -> Feature | None:
@@ -149,7 +149,7 @@ class Timestamp(TimeFeature):
         return Timestamp(finer(self.unit, other.unit), self.zone if self.zone == other.zone else "UTC")
 
     def arrow_type(self) -> pa.DataType:
-        """The type timestamp, with the zone."""
+        """Return the type timestamp with the unit and the zone."""
         return pa.timestamp(self.unit, self.zone)
 
 

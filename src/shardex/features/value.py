@@ -68,7 +68,7 @@ class Value(Feature):
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
-        """Numbers of Python and numpy, and the names of dtypes."""
+        """Return the feature of a type of numbers of Python or numpy, or of the name of a dtype."""
         if isinstance(hint, str) or hint in (bool, int, float):
             name = _HINTS.get(hint, hint)
             return cls(name) if name in SCALARS else None
@@ -78,14 +78,14 @@ class Value(Feature):
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Numbers and booleans of Python and numpy."""
+        """Return the feature of a number or boolean of Python or numpy."""
         if isinstance(value, np.generic) and value.dtype.name in SCALARS:
             return cls(value.dtype.name)
         return next((cls(_HINTS[kind]) for kind in (bool, int, float) if isinstance(value, kind)), None)
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
-        """Numbers and booleans."""
+        """Return the feature of numbers and booleans."""
         types = pa.types
         is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
         return cls(number_dtype(kind).name) if is_number else None
@@ -99,11 +99,11 @@ class Value(Feature):
         return Value(both.name) if exact else None
 
     def in_list(self) -> Feature | None:
-        """Lists of numbers are arrays."""
+        """Return the feature of arrays of one dimension."""
         return Array(self.dtype, (None,))
 
     def in_arrow_list(self, size: int | None) -> Feature | None:
-        """Lists of numbers are arrays."""
+        """Return the feature of arrays of one dimension; lists of booleans are no arrays."""
         return None if self.dtype == "bool" else Array(self.dtype, (size,))
 
     # -- values -----------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Value(Feature):
         raise SchemaError(f"expected {self}, got {describe(value)}, which is out of range")
 
     def fits_unchanged(self) -> Callable[[Any], bool]:
-        """Python numbers in the range of the dtype; of floats only float64."""
+        """Return a function that is True for Python numbers in the range of the dtype; of floats only float64."""
         match _kind(self.dtype):
             case "b":
                 return lambda value: type(value) is bool
@@ -147,7 +147,7 @@ class Value(Feature):
 
     @property
     def stacked(self) -> bool:
-        """Always."""
+        """True: columns are arrays of numbers."""
         return True
 
     def quick_column(self, values: list[Any]) -> Column | None:
@@ -185,11 +185,11 @@ class Value(Feature):
     # -- plain files ------------------------------------------------------------------------------------------
 
     def file_extension(self, field: str) -> str:
-        """A file of digits for integers, of JSON for other numbers."""
+        """Return the extension cls for integers, which are digits, and json for other numbers."""
         return named(field, "cls", NUMBER) if _kind(self.dtype) in "iu" else named(field, "json", JSON)
 
     def codec(self, extension: str) -> Codec:
-        """JSON or digits."""
+        """Return the codec of JSON or of digits."""
         known = codec_for_extension(extension)
         return known if known is JSON else NUMBER
 
@@ -206,7 +206,7 @@ class Value(Feature):
     # -- Arrow ------------------------------------------------------------------------------------------------
 
     def arrow_type(self) -> pa.DataType:
-        """The number itself, or bool."""
+        """Return the type of the number."""
         return pa.from_numpy_dtype(np.dtype(self.dtype))
 
     def encoder(self) -> Encoder:
@@ -214,7 +214,7 @@ class Value(Feature):
         return Numbers(self.dtype, dtype_bounds(self.dtype), self._number)
 
     def collected(self) -> Collected | None:
-        """All but float16."""
+        """Return how C code collects numbers; it cannot collect float16."""
         if self.dtype == "float16":
             return None
         dtype = np.dtype(self.dtype)
@@ -251,7 +251,7 @@ class Value(Feature):
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
     def to_hf(self) -> Any:
-        """A single value."""
+        """Return the feature of Hugging Face for the dtype."""
         return hf_value(self.dtype)
 
 
