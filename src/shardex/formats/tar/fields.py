@@ -65,7 +65,7 @@ def feature_of_extension(extension: str) -> Feature:
 def candidates(field: str, feature: Feature) -> list[str]:
     """Return the extensions that a field of a schema may have in a tar, the most likely one first.
 
-    >>> from shardex.features import Image
+    >>> from shardex.features import Image, Optional
     >>> candidates("history", Array()), candidates("image", Optional(Image()))[:2]
     (['history', 'history.npy'], ['image', 'image.png'])
     """
