@@ -76,3 +76,11 @@ def test_format_modules_are_imported_when_needed() -> None:
     modules = sorted({"pyarrow.parquet", "sqlite3", *formats})
     code = f"import sys, shardex.formats; print([name for name in {modules} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"
+
+
+def test_the_name_of_an_option_of_other_libraries(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    with pytest.raises(ArgumentError, match=r"got 'dtype': use schema="):
+        sx.open(tmp_path / "a.jsonl", dtype="int64")
+    with pytest.raises(ArgumentError, match=r"got 'max_shard_size': use shard_size="):
+        sx.write(tmp_path / "b", [{"x": 1}], format="jsonl", max_shard_size=5)

@@ -240,7 +240,7 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
         options = {option: options[option] for option in options if option not in _INDEXING}
     if wanted is not None and not container.self_describing:
         options.setdefault("schema", wanted)
-    options = check_options(container.open, name, options)
+    options = check_options(container.open, name, options, hints=OPEN)
     try:
         rows = container.open(files, **options)
     except ShardexError as error:
@@ -282,10 +282,16 @@ def _options_of(format: Format) -> list[str]:
 _PLAIN = (bool, int, float, str, NoneType)
 
 
-def check_options(function: Any, name: str, options: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
+def check_options(
+    function: Any,
+    name: str,
+    options: Mapping[str, Any],
+    others: Iterable[str] = (),
+    hints: Mapping[str, str] = CREATE,
+) -> dict[str, Any]:
     """Return the options, dtypes as text; ArgumentError for one that a format does not have, or of the wrong type.
 
-    `others` are names of arguments that may be meant instead.
+    `others` are names of arguments that may be meant instead, `hints` say what other libraries call options.
     """
     if not options:
         return {}
@@ -295,7 +301,7 @@ def check_options(function: Any, name: str, options: Mapping[str, Any], others: 
     for option, given in options.items():
         if option not in known:
             has = ", ".join(known) or "none"
-            hint = instead(CREATE, option, [*known, *others])
+            hint = instead(hints, option, [*known, *others])
             raise ArgumentError(f"expected options of the format {name} ({has}), got {option!r}{hint}")
         kinds = get_args(known[option]) or (known[option],)
         value = options[option] = dtype_text(given) if str in kinds and isinstance(given, type | np.dtype) else given
