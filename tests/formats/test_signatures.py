@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shardex as sx
-from shardex.errors import NotFoundError, PluginError, UnknownFormatError
+from shardex.errors import FormatError, NotFoundError, PluginError, UnknownFormatError
 from shardex.files import find
 from shardex.formats import FORMATS, Format, Signature, format_named, format_names, recognise
 from shardex.formats.folder.files import EXTENSIONS as MEDIA
@@ -131,6 +131,50 @@ def test_a_package_that_cannot_be_used(tmp_path: Path, install: Install, text: s
         sx.open(tmp_path / "a.jsonl", format="weather")
     with pytest.raises(NotFoundError):
         sx.open(tmp_path / "b.jsonl", decode="text")
+
+
+@pytest.mark.parametrize("body", ["1 / 0", "return None"])
+def test_a_package_whose_check_fails(tmp_path: Path, install: Install, body: str) -> None:
+    text = f'{SIGNATURE[:-2]}, check="weather:check")\ndef check(files): {body}\n'
+    install("shardex-weather", ENTRY, {"weather": text.replace(".wea", ".jsonl")})
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
+    with pytest.warns(UserWarning, match=r"the format weather, .* shardex-weather .*: expected its check"):
+        assert recognise(find(tmp_path / "a.jsonl")) == "jsonl"
+
+
+def test_errors_of_files_in_the_check_of_a_package(tmp_path: Path, install: Install) -> None:
+    check = "from shardex.errors import FormatError\ndef check(files): raise FormatError('expected a whole index')\n"
+    text = f'{SIGNATURE[:-2]}, check="weather:check")\n{check}'
+    install("shardex-weather", ENTRY, {"weather": text})
+    (tmp_path / "a.wea").touch()
+    with pytest.raises(FormatError, match="expected a whole index"):
+        sx.open(tmp_path / "a.wea")
+
+
+def test_formats_of_packages_are_asked_after_the_native_one(tmp_path: Path, install: Install) -> None:
+    install("shardex-weather", ENTRY, MODULES)
+    for name, expected in {"tokens.json": "weather", "_shardex/00000001.json": "arrow"}.items():
+        (tmp_path / "d" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "d" / name).write_text("{}")
+        (tmp_path / "d" / "weather.dat").touch()
+        assert recognise(find(tmp_path / "d")) == expected
+
+
+def test_metadata_of_shardex_without_its_formats(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
+    code = """
+import importlib.metadata, sys, warnings
+importlib.metadata.entry_points = lambda *, group: ()
+warnings.simplefilter("error")
+import shardex as sx
+try:
+    sx.open(sys.argv[1])
+except UserWarning as warning:
+    print(warning)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "a.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "expected formats in the metadata of the package shardex (shardex.formats), got none" in done.stdout
 
 
 def test_a_name_of_a_format_of_shardex(tmp_path: Path, install: Install) -> None:

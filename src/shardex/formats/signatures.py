@@ -1,7 +1,7 @@
 """How files are recognised: `Signature`, the names and first bytes of the files of a format, and the table of them.
 
 `FORMATS` has the formats of shardex. Packages add formats by entry points of the group ``shardex.formats``, which name
-a `Signature`; they are read when no signature of shardex is sure. Recognising files imports no format, except to ask a
+a `Signature`; they are read unless a folder is a native dataset. Recognising files imports no format, except to ask a
 function about files whose names match (`Signature.check`).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shardex.errors import FormatError, PluginError, ShardexError, UnknownFormatError, nearest
@@ -135,17 +135,17 @@ FORMATS: dict[str, Signature] = {
         check="shardex.formats.folder.recognise:recognise",
     ),
 }
-"""The formats of shardex, in the order in which they are asked."""
+"""The formats of shardex, in the order in which they are asked; those of other packages are asked after the first."""
 
 
 def format_names() -> list[str]:
     """Return the names of all formats, those of other packages last."""
-    return [*FORMATS, *plugins(GROUP, FORMATS)]
+    return [*FORMATS, *_others()]
 
 
 def plugin_of(name: str) -> Plugin:
     """Return the entry point of a format of another package; UnknownFormatError if there is no such format."""
-    found = plugins(GROUP, FORMATS).get(name)
+    found = _others().get(name)
     if found is None:
         names = sorted(format_names())
         raise UnknownFormatError(f"expected a format out of {', '.join(names)}, got {name!r}{nearest(name, names)}")
@@ -157,23 +157,45 @@ def signature_of(name: str) -> Signature:
     return FORMATS[name] if name in FORMATS else plugin_of(name).load(Signature)
 
 
+def _others() -> Mapping[str, Plugin]:
+    """Return the formats that packages add, among them those that shardex itself names in its metadata."""
+    found = plugins(GROUP, FORMATS)
+    if not any(one.package == "shardex" for one in found.values()):
+        warnings.warn(
+            f"expected formats in the metadata of the package shardex ({GROUP}), got none: only its sources are on the "
+            "path, or other ones than were installed; install it again (pip install) to have all formats",
+            stacklevel=2,
+        )
+    return found
+
+
 def matches(files: Files) -> Iterator[tuple[str, int]]:
     """Yield the formats that the files may have, and how sure that is: `LIKELY` or `SURE`.
 
-    A format of another package that cannot be asked is left out, with a warning.
+    Formats of other packages are asked before all of shardex but the native one, because they know files that those
+    take for their own: an index beside tokens. One that cannot be asked is left out, with a warning.
     """
-    for name, signature in FORMATS.items():
-        if sure := signature.match(files):
+    native, *names = FORMATS
+    if sure := FORMATS[native].match(files):
+        yield native, sure
+    for name, plugin in _others().items():
+        if sure := _ask(plugin, files):
             yield name, sure
-    for name, plugin in plugins(GROUP, FORMATS).items():
-        try:
-            sure = plugin.load(Signature).match(files)
-        except (ImportError, AttributeError) as error:
-            problem = error if isinstance(error, PluginError) else f"{plugin}: expected its check, got {error!r}"
-            warnings.warn(f"cannot recognise the format {problem}", stacklevel=2)
-        else:
-            if sure:
-                yield name, sure
+    for name in names:
+        if sure := FORMATS[name].match(files):
+            yield name, sure
+
+
+def _ask(plugin: Plugin, files: Files) -> int:
+    """Return how sure a format of another package is; `NO`, with a warning, if its code fails."""
+    try:
+        return plugin.load(Signature).match(files)
+    except Exception as error:
+        if isinstance(error, ShardexError | OSError) and not isinstance(error, PluginError):
+            raise
+        problem = error if isinstance(error, PluginError) else f"{plugin}: expected its check, got {error!r}"
+        warnings.warn(f"cannot recognise the format {problem}", stacklevel=2)
+        return NO
 
 
 def sure_format(files: Files) -> str | None:
@@ -192,6 +214,7 @@ def recognise(files: Files) -> str:
         _refuse_splits(files)
         return likely[0]
     if likely:
+        likely.sort(key=format_names().index)
         raise UnknownFormatError(
             f"{files}: expected shards of one format ({', '.join(likely)}), got {_describe(files)}; choose with "
             + " or ".join(f'format="{name}"' for name in likely)

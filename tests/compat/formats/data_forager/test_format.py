@@ -223,6 +223,13 @@ def test_locations_of_tokens_are_used(tmp_path: Path) -> None:
         rows.read(np.array([0]))
 
 
+def test_an_index_over_files_of_the_format_tokens_is_used_and_is_no_tokens(tmp_path: Path) -> None:
+    sx.write(tmp_path, [{"tokens": np.arange(4, dtype=np.uint16)}], {"tokens": Array("uint16", (4,))}, format="tokens")
+    forager(tmp_path, ["part-00000.bin"], [(0, 2, 4)])
+    ds = sx.open(tmp_path, dtype="uint16")
+    assert "data_forager" in repr(ds) and ds["tokens"].tolist() == [[1, 2]]
+
+
 def test_damaged_index_of_tokens_raises(tmp_path: Path) -> None:
     put(tmp_path / "a.bin", np.arange(500, dtype=np.uint16).tobytes())
     rows = stored(forager(tmp_path, ["a.bin"], [(0, 0, 3 << 30), (9, 0, 2)]), dtype="uint16")

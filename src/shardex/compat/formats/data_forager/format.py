@@ -65,7 +65,8 @@ def open(
     of_lines = {"decode": decode, "infer_from": infer_from}
     of_tokens = {"dtype": dtype, "window": window, "field": field}
     if has_schema(files):
-        _refuse_options(files, f"{SCHEMA} names the arrays of a sample", **of_tokens, **of_lines)
+        reason = f"{SCHEMA} names the arrays of a sample (select() chooses some)"
+        _refuse_options(files, reason, **of_tokens, **of_lines)
         return open_arrays(files, schema=schema, trust_paths=trust_paths)
     data, index = open_index(files, trust_paths=trust_paths)
     if all(name.lower().endswith(JSON_LINES) for name in names):
