@@ -205,8 +205,11 @@ class Feature:
         return known if known in (MSGPACK, NPZ) else JSON
 
     def to_file(self, value: Any, extension: str) -> bytes:
-        """Return a fitted value as the bytes of a file."""
-        return self.codec(extension).encode(value)
+        """Return a fitted value as the bytes of a file; JSON may not lose shapes of arrays."""
+        codec = self.codec(extension)
+        if codec is JSON:
+            self.refuse_lost_shape(value, extension)
+        return codec.encode(value)
 
     def of_file(self, extension: str) -> Callable[[memoryview], Any]:
         """Return the function that reads a value of the bytes of a file.

@@ -24,7 +24,6 @@ from shardex.columns import (
 )
 from shardex.errors import FormatError, SchemaError
 from shardex.features.array import Array
-from shardex.features.codecs import JSON
 from shardex.features.feature import ArrowParts, Convert, Feature, describe, null_mask, readable, unfit
 from shardex.features.hints import feature_of
 from shardex.features.json_value import Json
@@ -128,12 +127,6 @@ class Map(Feature):
         if self.is_dict and isinstance(self.key, Text):
             return lambda pairs: {name: value(one) for name, one in pairs.items()}
         return lambda pairs: [[key(k), value(v)] for k, v in (pairs.items() if isinstance(pairs, Mapping) else pairs)]
-
-    def to_file(self, value: Any, extension: str) -> bytes:
-        """Return a value as the bytes of a file; JSON may not lose shapes of arrays."""
-        if self.codec(extension) is JSON:
-            self.refuse_lost_shape(value, extension)
-        return Feature.to_file(self, value, extension)
 
     def refuse_lost_shape(self, value: Any, name: str) -> None:
         """Raise an error for arrays among the values whose shape a list cannot hold."""

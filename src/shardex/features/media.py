@@ -32,7 +32,7 @@ from shardex.columns import (
     storage_array,
 )
 from shardex.errors import MissingExtraError, SchemaError, ShardexError
-from shardex.features.codecs import RAW, encode_plain_json
+from shardex.features.codecs import encode_plain_json
 from shardex.features.feature import ArrowParts, Feature, narrow, null_mask, unfit
 from shardex.features.kinds import all_kinds
 from shardex.features.raw_bytes import Bytes
@@ -210,10 +210,6 @@ class Media(Bytes):
         """Return the extension of the format that the feature names, whatever the encoding of the bytes."""
         known = self.file_extensions()
         return field if field.rpartition(".")[2].lower() in known else f"{field}.{known[0]}"
-
-    def of_file(self, extension: str) -> Callable[[memoryview], Any]:
-        """Return the function that copies the bytes."""
-        return RAW.decode
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 

@@ -28,7 +28,6 @@ from shardex.columns import (
     storage_array,
     value_type,
 )
-from shardex.features.codecs import JSON
 from shardex.features.dtypes import NUMBER_KINDS
 from shardex.features.feature import ArrowParts, Convert, Feature, null_mask, readable, unfit
 from shardex.features.hints import feature_of
@@ -105,12 +104,6 @@ class Sequence(Feature):
         """Return the function that makes lists of plain items."""
         item = self.feature.plain()
         return None if item is None else lambda values: [item(one) for one in values]
-
-    def to_file(self, value: Any, extension: str) -> bytes:
-        """Return a value as the bytes of a file; JSON may not lose shapes of arrays."""
-        if self.codec(extension) is JSON:
-            self.refuse_lost_shape(value, extension)
-        return Feature.to_file(self, value, extension)
 
     def refuse_lost_shape(self, value: Any, name: str) -> None:
         """Raise an error for arrays among the items whose shape a list cannot hold."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shardex.columns import Encoder, ReadFile, Structs, decode_array, refuse_unknown_fields, storage_array, value_type
 from shardex.errors import SchemaError
-from shardex.features.codecs import JSON, NPZ, codec_for_extension
+from shardex.features.codecs import NPZ, codec_for_extension
 from shardex.features.feature import ArrowParts, Convert, Feature, describe, null_mask, readable, unfit
 from shardex.features.features import Features
 from shardex.features.hints import hints_of
@@ -116,12 +116,6 @@ class Struct(Feature):
     def file_extension(self, field: str) -> str:
         """Return the name of the field if it is that of an archive of arrays."""
         return field if codec_for_extension(field) is NPZ else Feature.file_extension(self, field)
-
-    def to_file(self, value: Any, extension: str) -> bytes:
-        """Return a value as the bytes of a file; JSON may not lose shapes of arrays."""
-        if self.codec(extension) is JSON:
-            self.refuse_lost_shape(value, extension)
-        return Feature.to_file(self, value, extension)
 
     def refuse_lost_shape(self, value: Any, name: str) -> None:
         """Raise an error for arrays among the members whose shape a list cannot hold."""
