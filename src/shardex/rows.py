@@ -369,7 +369,7 @@ class SideBySideRows(AbstractRows):
 
 
 def remember(made: dict[K, V], key: K, value: V) -> V:
-    """Store a value in a small cache by its key; the oldest value is dropped."""
+    """Store a value in a small cache by its key and return it; a cache that is full is emptied before."""
     if len(made) >= _MOST_KEPT:
         made.clear()
     made[key] = value

@@ -28,6 +28,7 @@ from shardex.errors import (
     CommitConflict,
     DuplicateKeyError,
     FormatError,
+    NotFoundError,
     SchemaError,
     ShardexError,
 )
@@ -602,6 +603,14 @@ def test_targets_that_cannot_be_written_are_refused_before_the_first_call(tmp_pa
         with pytest.raises((AlreadyExistsError, FormatError), match=name):
             sx.write(tmp_path / name, numbers(), {"n": int}, transform=never, mode=mode, format=format)
     assert sorted(os.listdir(tmp_path)) == ["file", "other"]
+
+
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+@pytest.mark.parametrize("format", ["arrow", "jsonl"])
+def test_target_below_a_file_is_not_taken_for_the_end_of_another_run(tmp_path: Path, format: str, mode: str) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NotFoundError, match=r"Not a directory: .*file/"):
+        sx.write(tmp_path / "file" / "d", numbers(), {"n": int}, transform=never, mode=mode, format=format)
 
 
 @pytest.mark.parametrize("format", ["arrow", "jsonl"])

@@ -45,7 +45,7 @@ from shardex.order import Order
 from shardex.progress import Bar
 from shardex.rows import AbstractRows
 from shardex.samples import fields_of, is_sample_class, record_of
-from shardex.sources import Place, place_of, redact_url
+from shardex.sources import Place, parent_of, place_of, redact_url
 from shardex.workers import ExecutorLike, function_fingerprint
 
 _VERSION = 1
@@ -267,8 +267,10 @@ def _check_fields(folder: JobFolder, features: Features) -> None:
     """Raise an error if the job has begun with other fields: those of a target to append to may have changed."""
     try:
         begun = Features.from_json(folder.agreed("fields.json", features.to_json()))
-    except NotFoundError as error:  # the folder was there when the write began
-        folder.place.remove_empty_folders()
+    except NotFoundError as error:
+        if place_of(parent_of(folder.url)[0]).root_kind() != "folder":  # the folder could not be created
+            raise
+        folder.place.remove_empty_folders()  # it was there when the write began
         raise folder.published_meanwhile() from error
     if begun != features:
         raise SchemaError(
