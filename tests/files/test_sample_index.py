@@ -360,6 +360,14 @@ def test_other_spellings_with_a_damaged_index_scan_again(data: Path) -> None:
     assert SCANNED == ["part-1.rec", "part-2.rec", "part-10.rec"]
 
 
+def test_file_that_another_process_adds_and_indexes_meanwhile_is_not_gone(data: Path) -> None:
+    listed = files_of(data)
+    write(data, "part-20.rec", range(30, 40))
+    open_index(data)
+    assert firsts(Index.of(listed, Records())) == list(range(30))
+    assert firsts(open_index(data)) == list(range(40))
+
+
 def test_removed_file_raises(data: Path) -> None:
     open_index(data)
     os.remove(data / "part-10.rec")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 
-from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, PathError, ShardexError
+from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, PathError, ShardexError, storage_errors
 from shardex.files.append_records import visible_matches, visible_paths
 from shardex.files.compressed_files import present_content
 from shardex.files.folder_listing import FolderListing, load_listing
@@ -107,7 +107,7 @@ class Files:
         """True for a local folder with links to folders, whose files are not among the paths."""
         if not self.is_local_folder:
             return False
-        with os.scandir(self.source.url) as entries:
+        with storage_errors(self.source.url, "list"), os.scandir(self.source.url) as entries:
             return any(entry.is_symlink() and entry.is_dir() for entry in entries)
 
     def __str__(self) -> str:

@@ -25,7 +25,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from shardex.columns import number_array
-from shardex.errors import ChecksumError, RowError, StaleIndexError, TruncatedShardError
+from shardex.errors import ChecksumError, NotFoundError, RowError, StaleIndexError, TruncatedShardError
 from shardex.files.find import Files
 from shardex.files.packed_columns import Packing, pack_columns, packings_of, stored, to_header
 from shardex.files.scan import Scan, Scanner, scan_each
@@ -195,6 +195,9 @@ class Index:
         for file in self.files:
             full, remedy = files.source.full_name(file.path), "if that is intended, open with rebuild=True"
             if file.path not in stats:
+                with suppress(NotFoundError):
+                    files.source.stat(file.path)
+                    continue  # another process has added and indexed it since these files were listed
                 raise StaleIndexError(
                     f"{full}: expected this file with {file.rows} samples, it is gone ({self.name} lists it); {remedy}"
                 )

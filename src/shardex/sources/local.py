@@ -112,15 +112,17 @@ class LocalSource(Place):
 
     def is_empty(self) -> bool:
         """Return True if nothing is there, or a folder without content."""
-        return not os.path.exists(self.root) or (os.path.isdir(self.root) and not os.listdir(self.root))
+        with storage_errors(self.root, "list"):
+            return not os.path.exists(self.root) or (os.path.isdir(self.root) and not os.listdir(self.root))
 
     def names(self, prefix: str = "") -> set[str]:
         """Return the names in a folder; none if it does not exist."""
         folder, _, begin = prefix.rpartition("/")
-        try:
-            return {name for name in os.listdir(os.path.join(self.root, folder)) if name.startswith(begin)}
-        except FileNotFoundError:
-            return set()
+        with storage_errors(full := os.path.join(self.root, folder), "list"):
+            try:
+                return {name for name in os.listdir(full) if name.startswith(begin)}
+            except FileNotFoundError:
+                return set()
 
     def stat(self, path: str) -> Stat:
         """Return size and modification time; the time is the tag."""
