@@ -164,7 +164,7 @@ def _others() -> Mapping[str, Plugin]:
         warnings.warn(
             f"expected formats in the metadata of the package shardex ({GROUP}), got none: only its sources are on the "
             "path, or other ones than were installed; install it again (pip install) to have all formats",
-            stacklevel=2,
+            stacklevel=1,
         )
     return found
 
