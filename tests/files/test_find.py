@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,13 @@ def test_unknown_scheme_raises(what: str) -> None:
 def test_wrong_type_raises(what: Any) -> None:
     with pytest.raises((ArgumentError, ShardexError), match="expected a path, a pattern or a list of them"):
         find(what)
+
+
+def test_folder_that_is_removed_meanwhile_is_named(folder: Path) -> None:
+    files = find(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(NotFoundError, match="cannot list: .*" + re.escape(str(folder))):
+        _ = files.has_linked_folders
 
 
 def test_files_are_picklable(folder: Path) -> None:
