@@ -9,7 +9,7 @@ A writer that was killed leaves a pending record, which is no longer locked. The
 append (`undo_unfinished`). The record of the last finished append stays: as numbers are never used twice, readers
 notice when files were added while they listed the folder, and list it again.
 
-At a URL, where files are uploaded one by one, the claim file of the writer (`staging.upload`) has the same purpose.
+At a URL, where files are uploaded one by one, the claim file of the writer (`upload.put_claimed`) has the same purpose.
 """
 
 from __future__ import annotations
