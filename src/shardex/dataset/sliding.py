@@ -233,6 +233,7 @@ class SlidingRows(ComposedRows):
 def _stack(feature: Feature) -> Array | None:
     """Return the values of a field in one row as an array of one shape; None if they cannot be stacked.
 
+    >>> from shardex.features import Optional
     >>> str(_stack(Optional(Value("float32")))), str(_stack(Array("int8", (2, 3)))), _stack(Array("int8", (None,)))
     ('float32[]', 'int8[2, 3]', None)
     """
