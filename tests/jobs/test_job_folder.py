@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,11 +64,11 @@ def test_nothing_is_left_after_the_end(tmp_path: Path) -> None:
 def test_folder_that_is_removed_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, open_, removed = folder_in(tmp_path), os.open, list[str]()
 
-    def open_late(path: str, *arguments: int) -> int:
+    def open_late(path: str, *arguments: int, **options: Any) -> int:
         if path == folder.url and len(removed) < 3:
             folder.remove()
             removed.append(path)
-        return open_(path, *arguments)
+        return open_(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", open_late)
     with folder.opened():

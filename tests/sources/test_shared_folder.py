@@ -6,6 +6,7 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,10 +67,10 @@ def test_a_local_folder_ends_by_one_rename(local: SharedFolder) -> None:
 def test_a_folder_that_is_removed_again_and_again(local: SharedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.open
 
-    def removed(path: str, *arguments: int) -> int:
+    def removed(path: str, *arguments: int, **options: Any) -> int:
         with suppress(OSError):
             os.rmdir(local.url)
-        return real(path, *arguments)
+        return real(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", removed)
     with pytest.raises(NotFoundError, match="removed it again and again"), local.opened(lambda: None):

@@ -27,7 +27,7 @@ from shardex.dataset.field_decoders import (
 )
 from shardex.dataset.function_calls import copied
 from shardex.dataset.layers import Layer, TypedRows
-from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError
+from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.features import Feature, Features, Image, Media, Optional, Video, unwrap_optional
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest, values_of, with_missing
 from shardex.rows import AbstractRows, media_in
@@ -154,7 +154,7 @@ class MediaRows(Layer):
         chances = None if generators is None else lambda k: generators(there[k])
         try:
             found = decoder.column(values if mask.all() else [values[k] for k in there], chances)
-        except ShardexError as error:
+        except (FormatError, SchemaError) as error:
             number = getattr(error, "index", None)
             if number is None:
                 raise self._located(error, "", name) from error
@@ -170,14 +170,12 @@ class MediaRows(Layer):
             if (value := values.get(name)) is not None:
                 try:
                     values[name] = decoder.value(value)
-                except ShardexError as error:
+                except (FormatError, SchemaError) as error:
                     raise self._located(error, self._place(row), name) from error
         return values
 
-    def _located(self, error: ShardexError, place: str, name: str) -> ShardexError:
+    def _located(self, error: FormatError | SchemaError, place: str, name: str) -> FormatError | SchemaError:
         """Return an error about a value, with the sample, file and field added to its text."""
-        if not isinstance(error, FormatError | SchemaError):
-            return error  # a package is missing, say
         where = f"{place}, field {name}" if place else f"field {name}"
         located = type(error)(f"{error} - at {where}; ds.decode(False) reads the bytes")
         located.index = getattr(error, "index", None)  # type: ignore[union-attr]
