@@ -138,7 +138,7 @@ class Feature:
         return value is None or value is MISSING
 
     def blank(self) -> Any:
-        """Return a value for a sample that nobody sees, such as 0 or "".
+        """Return a value to store in rows that are deleted, such as 0 or "".
 
         >>> from shardex.features import Struct
         >>> Struct({"a": "int8", "b": str}).blank()

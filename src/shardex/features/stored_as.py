@@ -15,7 +15,7 @@ from shardex.features.feature import Convert, Feature, unfit
 from shardex.kernel import MISSING, Column, Integers, values_of
 
 _BLANK = object()
-"""A value that nobody sees."""
+"""The value of `blank`, which is stored as that of the other feature."""
 
 
 @dataclass(frozen=True, slots=True)

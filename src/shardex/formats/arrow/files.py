@@ -41,11 +41,12 @@ from shardex.columns import (
 from shardex.errors import FormatError, TruncatedShardError
 from shardex.features import Features, arrow_schema, features_of_arrow
 from shardex.files import Files
+from shardex.formats.signatures import FORMATS
 from shardex.formats.table_rows import TableRows, fetch_footers, file_reader, files_digest, ranges_at
 from shardex.kernel import Integers, Ranges
 from shardex.sources import LocalSource
 
-EXTENSIONS = (".arrow", ".feather", ".ipc")
+EXTENSIONS = FORMATS["arrow"].extensions
 _MAGIC = b"ARROW1"
 _METADATA = "_metadata.json"
 _STATE = "state.json"

@@ -46,11 +46,6 @@ TABS = (".tsv", ".tab")
 EXTENSIONS = (EXTENSION, *TABS)
 
 
-_TABLES = (".parquet", ".pq", ".arrow", ".feather", ".ipc", ".sqlite")
-_SHARDS = (*_TABLES, ".tar", ".jsonl", ".ndjson", ".json-lines", ".tokens", ".bin", ".idx", ".npy", ".dat")
-"""Extensions of other formats: a table next to them describes them."""
-
-
 def open(
     files: Files,
     *,

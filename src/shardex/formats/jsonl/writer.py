@@ -10,9 +10,9 @@ from shardex.features import Features
 from shardex.files import find
 from shardex.formats.json_text import JsonEncoder
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries, check_shard_options
-from shardex.formats.signatures import sure_format
+from shardex.formats.signatures import FORMATS, sure_format
 
-JSON_LINES = (".jsonl", ".ndjson", ".json-lines")
+JSON_LINES = FORMATS["jsonl"].extensions
 """Extensions of files of JSON lines."""
 OWNED = r".*\.(jsonl|ndjson|json-lines)"
 """Regular expression of the files of a dataset."""

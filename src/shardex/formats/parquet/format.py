@@ -47,6 +47,7 @@ from shardex.formats.join_shards import JoinShards
 from shardex.formats.parquet.pages import DecodedSize, decoded_size, delta_bytes, repeated_bytes
 from shardex.formats.parquet.partitions import PartitionRows, folder_values
 from shardex.formats.registry import Format
+from shardex.formats.signatures import FORMATS
 from shardex.formats.table_rows import TableRows, fetch_footers, file_reader, files_digest, ranges_at
 from shardex.kernel import Columns, Ranges
 from shardex.sources import LocalSource
@@ -55,7 +56,7 @@ GROUP_BYTES = 64 << 20
 """Maximum bytes of a row group, even if it has fewer rows than `row_group_rows`."""
 _PROBE_BYTES, _REMOTE_PROBE_BYTES = 64 << 20, 4 << 20
 """Bytes of nested columns that are decoded at most to find out where they have nulls."""
-_EXTENSIONS = (".parquet", ".pq")
+_EXTENSIONS = FORMATS["parquet"].extensions
 _OWNED = r".*\.(parquet|pq)"
 _MAGIC = (b"PAR1", b"PARE")
 """The end of a Parquet file: plain, or with an encrypted footer."""
