@@ -14,7 +14,7 @@ import pytest
 from shardex.errors import FormatError, SchemaError
 from shardex.features import Date, Duration, Features, Optional, Time, TimeFeature, Timestamp, infer
 from shardex.features.time_feature import from_text
-from shardex.features.timestamp import time_zone
+from shardex.features.times import time_zone
 from shardex.kernel import Columns
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -5,20 +5,18 @@ field), and values that have the dtype and shape of their feature, or an error w
 from samples. Writers call `fit` and then a codec; readers call a codec and then `fit`: both accept the same values.
 
 - `feature`: `Feature`, the base class, which says what a feature defines
-- `kinds`: the table of all kinds
-- `value`, `text`, `raw_bytes`, `json_value`, `class_label`, `decimals`, `null`, `opaque`: single values
+- `kinds`: the table of all kinds, and `Opaque`, the kind of Arrow types that have no other
+- `value`, `text`, `json_value`, `class_label`, `decimals`: single values
 - `array`, `array_values`, `array_arrow`: arrays; `dtypes`: names and limits of dtypes
-- `time_feature`, `timestamp`, `date`, `time`, `duration`: dates and times
-- `media`, `media_image`, `media_audio`, `media_video`: images, audio and video
-- `optional`, `sequence`, `struct`, `map`: features that contain others
+- `time_feature`, `times`: dates and times
+- `media`, `media_kinds`: images, audio and video
+- `optional`, `sequence`, `struct`: features that contain others
 - `stored_as`: base class of features that are stored as another one
 - `features`: `Features`
-- `hints`, `type_aliases`: features of types and annotations
-- `infer`: features of samples
-- `arrow_schema`: features as Arrow schemas and back; `hf_metadata` does this for files of Hugging Face `datasets`
-- `samples`: whole samples converted to their features
-- `sql_tables`: samples as tables for SQL
-- `metadata`: metadata of datasets
+- `hints`: features of types and annotations; `infer`: features of samples
+- `arrow_schema`: features as Arrow schemas and back; `hf_metadata` does this for files of Hugging Face `datasets`, and
+  has the metadata of datasets
+- `samples`: whole samples converted to their features, and as tables for SQL
 - `codecs`: JSON, MessagePack, text, number and raw bytes codecs; the table of all codecs
 - `array_codecs`: arrays as `.npy` and as the compact array format of atdata
 """
@@ -43,37 +41,33 @@ from shardex.features.codecs import (
     codec_for_extension,
     encode_plain_json,
 )
-from shardex.features.date import Date
 from shardex.features.decimals import Decimal
 from shardex.features.dtypes import SCALARS, dtype_bounds, dtype_text
-from shardex.features.duration import Duration
 from shardex.features.feature import Feature, describe
 from shardex.features.features import Features, contains
-from shardex.features.hf_metadata import feature_of_hf
-from shardex.features.hints import feature_of, hints_of
+from shardex.features.hf_metadata import MADE_BY, copied_metadata, feature_of_hf, other_metadata, plain_metadata
+from shardex.features.hints import feature_of, hints_of, without_aliases
 from shardex.features.infer import infer, infer_or_json
 from shardex.features.json_value import Json
-from shardex.features.kinds import register
-from shardex.features.map import Map
+from shardex.features.kinds import Opaque, register
 from shardex.features.media import Media, channels_last, is_pil_image, is_tensor, media_of_extension
-from shardex.features.media_audio import Audio
-from shardex.features.media_image import Image
-from shardex.features.media_video import Video
-from shardex.features.metadata import MADE_BY, copied_metadata, other_metadata, plain_metadata
-from shardex.features.null import Null
-from shardex.features.opaque import Opaque
-from shardex.features.optional import Optional, unwrap_optional
-from shardex.features.raw_bytes import Bytes
-from shardex.features.samples import fit_sample, in_form, to_columns, to_sample
+from shardex.features.media_kinds import Audio, Image, Video
+from shardex.features.optional import Null, Optional, unwrap_optional
+from shardex.features.samples import (
+    concat_tables,
+    feature_of_values,
+    fit_sample,
+    in_form,
+    samples_table,
+    to_columns,
+    to_sample,
+)
 from shardex.features.sequence import Sequence
-from shardex.features.sql_tables import concat_tables, feature_of_values, samples_table
 from shardex.features.stored_as import StoredAs
-from shardex.features.struct import Struct
-from shardex.features.text import Text
-from shardex.features.time import Time
+from shardex.features.struct import Map, Struct
+from shardex.features.text import Bytes, Text
 from shardex.features.time_feature import UNITS, TimeFeature
-from shardex.features.timestamp import Timestamp
-from shardex.features.type_aliases import without_aliases
+from shardex.features.times import Date, Duration, Time, Timestamp
 from shardex.features.value import Value
 
 register(Optional, Array, Value, Text, Bytes, Image, Audio, Video, Timestamp, Date, Time, Duration, Decimal, ClassLabel)

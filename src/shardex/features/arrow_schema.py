@@ -32,10 +32,8 @@ from shardex.features.codecs import JSON
 from shardex.features.feature import ArrowParts, Feature, readable
 from shardex.features.features import Features
 from shardex.features.hf_metadata import features_in_hf_metadata
-from shardex.features.kinds import all_kinds
-from shardex.features.media_image import Image
-from shardex.features.media_video import Video
-from shardex.features.opaque import Opaque
+from shardex.features.kinds import Opaque, all_kinds
+from shardex.features.media_kinds import Image, Video
 from shardex.features.optional import Optional
 
 

@@ -1,6 +1,6 @@
 """`Feature`: the base class of the types of fields, and what each of them defines.
 
-A feature is one class in one module: its options are the fields of a frozen dataclass, its methods say which types and
+A feature is one class: its options are the fields of a frozen dataclass, its methods say which types and
 values it stands for (`of_hint`, `of_value`, `of_arrow`), which values fit (`fit`, `fit_column`), how they are stored as
 Arrow arrays and read again (`arrow_type` to `reader`), in plain records (`plain`), and in files of other tools. Each
 method has a default. `kinds` lists the classes.

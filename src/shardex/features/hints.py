@@ -16,7 +16,6 @@ from shardex.errors import SchemaError
 from shardex.features.dtypes import SCALARS
 from shardex.features.feature import Feature
 from shardex.features.kinds import all_kinds
-from shardex.features.type_aliases import without_aliases
 
 
 def feature_of(hint: Any) -> Feature:
@@ -106,3 +105,38 @@ def _of_typed_dict(hint: Any, required: bool) -> Any:
     while typing.get_origin(hint) in (typing.Required, typing.NotRequired):
         hint = typing.get_args(hint)[0]
     return hint if required else typing.Optional[hint]  # noqa: UP045
+
+
+def without_aliases(hint: Any, within: frozenset[Any] = frozenset()) -> Any:
+    """Return an annotation without type aliases; inside of itself (`within`), an alias stands for any value.
+
+    >>> from typing_extensions import TypeAliasType
+    >>> Vector = TypeAliasType("Vector", list[float])
+    >>> without_aliases(dict[str, Vector])
+    dict[str, list[float]]
+    """
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:  # its arguments are values
+        return hint
+    replaced = tuple(without_aliases(one, within) for one in arguments)
+    for alias in (hint, origin):
+        if type(alias).__name__ == "TypeAliasType":  # of typing, or of typing_extensions
+            return Any if alias in within else without_aliases(_value_of(alias, replaced), within | {alias})
+    if all(new is old for new, old in zip(replaced, arguments, strict=True)):
+        return hint
+    if origin is typing.Annotated:
+        return typing.Annotated[(replaced[0], *hint.__metadata__)]
+    # `|` has no subscripts before Python 3.14; a special form such as `Required` takes one argument, not a tuple.
+    form = typing.Union if origin is types.UnionType else origin
+    return form[replaced if len(replaced) != 1 else replaced[0]]
+
+
+def _value_of(alias: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return what an alias stands for, with these arguments in place of its parameters."""
+    try:
+        value = alias.__value__  # evaluated when it is first used
+        # The parameters of a subscripted tuple are in the order of their first use: here that of the alias.
+        whole: Any = tuple.__class_getitem__((*alias.__parameters__, value))
+        return whole[arguments].__args__[-1] if arguments else value
+    except (NameError, TypeError) as error:
+        raise SchemaError(f"expected a type alias that can be evaluated, got: {error} - at alias {alias}") from None

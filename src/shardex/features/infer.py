@@ -14,7 +14,6 @@ import numpy as np
 from shardex.errors import SchemaError
 from shardex.features.array import Array
 from shardex.features.decimals import Decimal
-from shardex.features.duration import Duration
 from shardex.features.feature import Feature
 from shardex.features.features import Features
 from shardex.features.hints import feature_of
@@ -23,7 +22,7 @@ from shardex.features.kinds import all_kinds
 from shardex.features.optional import Optional, unwrap_optional
 from shardex.features.sequence import Sequence
 from shardex.features.time_feature import is_missing_time
-from shardex.features.timestamp import Timestamp
+from shardex.features.times import Duration, Timestamp
 from shardex.features.value import Value
 
 Found = TypeVar("Found")

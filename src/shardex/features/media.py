@@ -35,7 +35,7 @@ from shardex.errors import MissingExtraError, SchemaError, ShardexError
 from shardex.features.codecs import encode_plain_json
 from shardex.features.feature import ArrowParts, Feature, narrow, null_mask, unfit
 from shardex.features.kinds import all_kinds
-from shardex.features.raw_bytes import Bytes
+from shardex.features.text import Bytes
 from shardex.kernel import MISSING, Column
 
 HF_OPTIONS = "shardex "
