@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import shardex as sx
 from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError
-from shardex.kernel import best_fit
+from shardex.kernel.packing import best_fit
 from tests.token_documents import FORMS, documents, opened, plain, sizes_of_documents
 
 Sample = dict[str, list[int]]

@@ -13,15 +13,8 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from shardex.errors import RangeError, RowError
-from shardex.kernel import (
-    Segments,
-    checksums,
-    first_difference,
-    numpy_kernel,
-    set_threads,
-    unchecked_ranges,
-    unchecked_rows,
-)
+from shardex.kernel import Segments, checksums, first_difference, numpy_kernel, set_threads, unchecked_ranges
+from shardex.kernel.gather import unchecked_rows
 from tests.kernel.test_gather import edges
 
 kernel: Any = sys.modules.get("shardex.kernel._gather")

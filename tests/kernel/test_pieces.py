@@ -14,19 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import RangeError, RowError
-from shardex.kernel import (
-    PieceTable,
-    Ranges,
-    Segments,
-    best_fit,
-    cut_pieces,
-    fill_gaps,
-    fit_in_order,
-    numpy_kernel,
-    set_threads,
-)
+from shardex.kernel import Ranges, Segments, numpy_kernel, set_threads
 from shardex.kernel import buffers as segments
 from shardex.kernel.buffers import KERNEL
+from shardex.kernel.packing import PieceTable, best_fit, cut_pieces, fill_gaps, fit_in_order
 
 compiled = pytest.mark.skipif(KERNEL != "c", reason="compares with the C kernel")
 kernel: Any = segments.kernel

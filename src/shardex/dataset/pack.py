@@ -28,19 +28,7 @@ from shardex.dataset.token_stream import (
 )
 from shardex.errors import ArgumentError
 from shardex.features import Array, Features
-from shardex.kernel import (
-    Column,
-    Columns,
-    Integers,
-    Pieces,
-    PieceTable,
-    Ragged,
-    best_fit,
-    cut_pieces,
-    digest,
-    fill_gaps,
-    pooled_empty,
-)
+from shardex.kernel import Column, Columns, Integers, Ragged, digest, packing, pooled_empty
 from shardex.rows import whole_number
 
 if TYPE_CHECKING:
@@ -63,17 +51,17 @@ class _Concat:
         return (self._total + self._length - 1) // self._length
 
     @cached_property
-    def table(self) -> PieceTable:
+    def table(self) -> packing.PieceTable:
         """The documents of each sample, found once for all: to search them for each read takes longer."""
         begin = np.arange(len(self)) * self._length
         first = np.searchsorted(self._starts, begin, "right") - 1
         behind = np.searchsorted(self._starts, np.minimum(begin + self._length, self._total), "left")
-        return PieceTable(self._starts[:-1], self._starts[1:], first, behind, self._length)
+        return packing.PieceTable(self._starts[:-1], self._starts[1:], first, behind, self._length)
 
-    def runs(self, rows: Integers) -> PieceTable:
+    def runs(self, rows: Integers) -> packing.PieceTable:
         """Return these samples as one piece each, which may have several documents."""
         begin, numbers = self.first(rows), np.arange(len(rows) + 1)
-        return PieceTable(begin, np.minimum(begin + self._length, self._total), numbers[:-1], numbers[1:])
+        return packing.PieceTable(begin, np.minimum(begin + self._length, self._total), numbers[:-1], numbers[1:])
 
     def first(self, rows: Integers) -> Integers:
         """Return the begin of each sample in the stream."""
@@ -85,7 +73,7 @@ class _Truncate:
 
     def __init__(self, starts: Integers, length: int) -> None:
         numbers = np.arange(len(starts))
-        self.table = PieceTable(starts[:-1], starts[1:], numbers[:-1], numbers[1:])
+        self.table = packing.PieceTable(starts[:-1], starts[1:], numbers[:-1], numbers[1:])
 
     def __len__(self) -> int:
         return len(self.table.firsts)
@@ -101,8 +89,8 @@ class _BestFit:
     def __init__(self, starts: Integers, length: int) -> None:
         begin = _piece_begins(starts, length)
         end = np.append(begin[1:], starts[-1:])
-        order, offsets = best_fit(end - begin, length)
-        self.table = PieceTable(begin[order], end[order], offsets[:-1], offsets[1:])
+        order, offsets = packing.best_fit(end - begin, length)
+        self.table = packing.PieceTable(begin[order], end[order], offsets[:-1], offsets[1:])
 
     def __len__(self) -> int:
         return len(self.table.firsts)
@@ -237,9 +225,9 @@ class PackRows(StreamRows):
         made = [options.segments and name in names for name in _SEGMENTS]
         wanted = dict(zip(("ids", "positions", "bounds"), made, strict=True))
         if isinstance(strategy, _Concat) and not any(made) and not (options.labels and "labels" in names):
-            pieces = cut_pieces(strategy.runs(rows), np.arange(len(rows)), options.length, **wanted)
+            pieces = packing.cut_pieces(strategy.runs(rows), np.arange(len(rows)), options.length, **wanted)
         else:
-            pieces = cut_pieces(strategy.table, rows, options.length, **wanted)
+            pieces = packing.cut_pieces(strategy.table, rows, options.length, **wanted)
         return _Layout(pieces, options.length, len(rows))
 
     def _column(self, name: str, layout: _Layout) -> Column:
@@ -273,7 +261,7 @@ class PackRows(StreamRows):
 class _Layout:
     """Where pieces lie in samples of one width, which are end to end in one flat array."""
 
-    def __init__(self, pieces: Pieces, width: int, count: int) -> None:
+    def __init__(self, pieces: packing.Pieces, width: int, count: int) -> None:
         self.pieces, self._width, self._count = pieces, width, count
         self._gathered: dict[str, NDArray[Any]] = {}
 
@@ -286,7 +274,7 @@ class _Layout:
 
     def filled(self, flat: NDArray[Any], value: int, shorter: int = 0) -> NDArray[Any]:
         """Set the padding of a flat array, and the last `shorter` elements of each piece; one row for each sample."""
-        fill_gaps(flat, self.pieces.target, self.pieces.length - shorter, value)
+        packing.fill_gaps(flat, self.pieces.target, self.pieces.length - shorter, value)
         return flat.reshape(self._count, self._width)
 
     def without_padding(self, flat: NDArray[Any]) -> NDArray[Any]:

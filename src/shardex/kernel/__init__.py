@@ -8,43 +8,37 @@ Other rooms handle files and schemas.
 numpy code with the same results where it was not built (then with a warning) or with ``SHARDEX_KERNEL=numpy``.
 
 - `buffers`: tables of numbered buffers that are opened and fetched on demand; chooses the kernel
-- `gather`: copies ranges and rows out of a table
-- `checksums`: xxh3-64 of many ranges; `block_flags`: which blocks of a read have not been checked yet
+- `gather`: copies ranges and rows out of a table; which blocks of a read are not checked yet; xxh3-64 of many ranges
+- `packing`: cuts a stream into pieces, puts items into bins and groups
 - `json_lines`: parses lines of JSON into columns
 - `_gather.c` with the files that it includes; `numpy_kernel` with `numpy_pieces`: the two kernels
-- `collect_kernel`, `_collect.c`: copies samples that are written into buffers
-- `columns`: the columns that reads return; `ragged` and `masked`: two kinds of columns
+- `_collect.c`: copies samples that are written into buffers
+- `columns`: the columns that reads return; `ragged`: arrays of different shapes
 - `array_pool`: reuses the memory of large arrays
 - `threads`: how many threads a call may use
 - `write_behind`, `_write_behind.c`: writes to a file in a thread, with checksums of its blocks
 - `fingerprint`: hashes any value, to recognise data that changed
 """
 
+from shardex.kernel import packing
 from shardex.kernel.array_pool import allocating, keep_freed_memory, pooled_empty
-from shardex.kernel.block_flags import unchecked_ranges, unchecked_rows
-from shardex.kernel.buffers import KERNEL, Bytes, Fetch, FetchedSegments, Integers, Segments
-from shardex.kernel.checksums import checksums, first_difference
-from shardex.kernel.collect_kernel import collect_kernel
-from shardex.kernel.columns import MISSING, Column, Columns
+from shardex.kernel.buffers import KERNEL, Bytes, Fetch, FetchedSegments, Integers, Segments, collect_kernel
+from shardex.kernel.columns import MISSING, Column, Columns, Masked, TimeArray, missing_value, values_of, with_missing
 from shardex.kernel.fingerprint import digest
 from shardex.kernel.gather import (
-    Pieces,
-    PieceTable,
     Ranges,
-    best_fit,
+    checksums,
     count_newlines,
-    cut_pieces,
-    fill_gaps,
     find_lines,
-    fit_in_order,
+    first_difference,
     locate,
     permute,
     row_ranges,
     take,
+    unchecked_ranges,
     value_reader,
 )
 from shardex.kernel.json_lines import JsonColumn, JsonKind, JsonLineParser
-from shardex.kernel.masked import Masked, TimeArray, missing_value, values_of, with_missing
 from shardex.kernel.ragged import Ragged, arrays_of, ends_of, value_mask
 from shardex.kernel.threads import cores, set_threads, threads
 from shardex.kernel.write_behind import BlockWriter
@@ -63,29 +57,24 @@ __all__ = [
     "JsonKind",
     "JsonLineParser",
     "Masked",
-    "PieceTable",
-    "Pieces",
     "Ragged",
     "Ranges",
     "Segments",
     "TimeArray",
     "allocating",
     "arrays_of",
-    "best_fit",
     "checksums",
     "collect_kernel",
     "cores",
     "count_newlines",
-    "cut_pieces",
     "digest",
     "ends_of",
-    "fill_gaps",
     "find_lines",
     "first_difference",
-    "fit_in_order",
     "keep_freed_memory",
     "locate",
     "missing_value",
+    "packing",
     "permute",
     "pooled_empty",
     "row_ranges",
@@ -93,7 +82,6 @@ __all__ = [
     "take",
     "threads",
     "unchecked_ranges",
-    "unchecked_rows",
     "value_mask",
     "value_reader",
     "values_of",

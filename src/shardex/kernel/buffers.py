@@ -6,7 +6,7 @@ have checksums, a `Guard` checks the blocks that a call touches before the kerne
 copied out of the table.
 
 The kernel is the C extension `_gather.c`. Where it is not compiled, or with ``SHARDEX_KERNEL=numpy``, the numpy kernel
-(`numpy_kernel`) runs instead; its results are the same.
+(`numpy_kernel`) runs instead; its results are the same. `collect_kernel` is the C extension of writers.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ try:
     from shardex.kernel import _gather  # type: ignore[attr-defined]
 except ImportError:  # it was installed without a compiler
     _gather = None
+try:
+    from shardex.kernel import _collect  # type: ignore[attr-defined]
+except ImportError:
+    _collect = None
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -51,12 +55,24 @@ KERNEL: str = "numpy" if _gather is None or _wanted == "numpy" else "c"
 """Which kernel runs: ``"c"`` or ``"numpy"``."""
 
 kernel: Any = numpy_kernel if KERNEL == "numpy" else _gather
+collect_kernel: Any = None if KERNEL == "numpy" else _collect
+"""The C code that copies samples into buffers (`_collect.c`), None where it is not used; `columns` calls it."""
 
 
 def integers(numbers: Any) -> Integers:
     """Return numbers as the kernel requires them: int64, contiguous, aligned."""
     array = np.ascontiguousarray(numbers, np.int64)
     return array if array.flags.aligned else array.copy()
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the kernel that reads no table; its errors become those of shardex."""
+    try:
+        return function(*arguments)
+    except ValueError as error:
+        raise RangeError(str(error)) from None
+    except IndexError as error:
+        raise RowError(str(error)) from None
 
 
 def _nothing_to_open(number: int) -> None:

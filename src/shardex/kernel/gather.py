@@ -2,23 +2,21 @@
 
 `Ranges` is a list of byte ranges in a `Segments` table that have not been copied yet. `take` copies rows of one width.
 `row_ranges` and `locate` turn row numbers into ranges: by the width of a row, and through an array of offsets.
-The table itself is in `buffers`. Files, fields and samples are left to other rooms.
+`unchecked_rows` and `unchecked_ranges` find the blocks of a read that have not been checked yet, `checksums` and
+`first_difference` check them. The table itself is in `buffers`. Files, fields and samples are left to other rooms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import RangeError, RowError
 from shardex.kernel.array_pool import pooled_empty
-from shardex.kernel.block_flags import unchecked_ranges, unchecked_rows
-from shardex.kernel.buffers import KERNEL, Bytes, Guard, Integers, Segments, Triple, integers
-from shardex.kernel.buffers import kernel as _kernel
+from shardex.kernel.buffers import KERNEL, Bytes, Guard, Integers, Segments, Triple, call, integers, kernel
 from shardex.kernel.threads import threads
 
 _UNCHECKED = 16 << 20  # bytes that may be allocated before the ranges are checked
@@ -82,7 +80,7 @@ class Ranges:
         >>> Ranges(Segments.of(b"abcdef"), [0, 0], [4, 0], [2, 3]).copy_to(out, np.array([4, 0])); out.tobytes()
         b'abc\\x00ef'
         """
-        self._call(_kernel.placed, integers(target), out, threads())
+        self._call(kernel.placed, integers(target), out, threads())
 
     def _check_before_allocating(self, size: int) -> None:
         # The kernel checks ranges only after the allocation; a damaged length must not allocate huge memory first.
@@ -90,7 +88,7 @@ class Ranges:
             self.segments.check(self.which, self.begin, self.length)
 
     def _copy(self, out: Bytes, stride: int) -> Bytes:
-        self._call(_kernel.ranges, out, stride, threads())
+        self._call(kernel.ranges, out, stride, threads())
         return out
 
     def triple(self) -> Triple:
@@ -110,11 +108,11 @@ class Ranges:
 
     def bytes(self) -> list[bytes]:
         """Return one `bytes` object per range."""
-        return cast("list[bytes]", self._call(_kernel.values, False, threads()))
+        return cast("list[bytes]", self._call(kernel.values, False, threads()))
 
     def text(self) -> list[str]:
         """Return one `str` per range, decoded as UTF-8."""
-        return cast("list[str]", self._call(_kernel.values, True, 1))
+        return cast("list[str]", self._call(kernel.values, True, 1))
 
     def views(self) -> list[memoryview]:
         """Return one read-only view per range, without a copy."""
@@ -147,7 +145,7 @@ class Ranges:
             return
         if not self.segments.start_fetch(self.which, self.begin, self.length):
             return  # the download has started; bytes that have not arrived must not be read
-        self.segments.call(_kernel.advise, (self.which, self.begin, self.length, gap, _MOST_ADVISED, threads()))
+        self.segments.call(kernel.advise, (self.which, self.begin, self.length, gap, _MOST_ADVISED, threads()))
 
     def _advise_blocks(self, guard: Guard) -> bool:
         """Start to read the blocks that must be checked first; return True if nothing else is to be done."""
@@ -186,7 +184,7 @@ def take(segments: Segments, starts: Integers, rows: Integers, width: int, out: 
     [7, 2]
     """
     starts, rows = integers(starts), integers(rows)
-    segments.call(_kernel.fixed, (starts, rows, width, out, threads()), _Rows(starts, rows, width, width))
+    segments.call(kernel.fixed, (starts, rows, width, out, threads()), _Rows(starts, rows, width, width))
 
 
 def row_ranges(segments: Segments, starts: Integers, rows: Integers, width: int, reach: int | None = None) -> Ranges:
@@ -210,7 +208,7 @@ def locate(segments: Segments, starts: Integers, rows: Integers, width: int, ite
     which, begin, length = (np.empty(len(rows), np.int64) for _ in range(3))
     starts, rows = integers(starts), integers(rows)
     touched = _Rows(starts, rows, width, 2 * width)
-    segments.call(_kernel.locate, (starts, rows, width, item, which, begin, length), touched)
+    segments.call(kernel.locate, (starts, rows, width, item, which, begin, length), touched)
     return Ranges(values, which, begin, length, item)
 
 
@@ -224,7 +222,7 @@ def value_reader(offsets: Segments, values: Segments, number: int, width: int, *
     where, data = offsets.open(number), values.open(number)
     if KERNEL == "c" and not offsets.closable:  # addresses of a closable table may become invalid
         sizes = int(offsets.address[number]), where.size, width, int(values.address[number]), data.size, int(text)
-        return partial(_kernel.value, *sizes)
+        return partial(kernel.value, *sizes)
     whole = where[: where.size // width * width]  # a buffer may be padded
     offset, view = whole.view(np.int32 if width == 4 else np.int64).item, data.data
 
@@ -233,120 +231,6 @@ def value_reader(offsets: Segments, values: Segments, number: int, width: int, *
         return raw.decode() if text else raw
 
     return get
-
-
-class PieceTable(NamedTuple):
-    """Intervals of a stream, and which of them each sample has: those from `firsts` to `behinds`.
-
-    A sample begins at its number times `step` at the earliest, so that it may begin inside of an interval.
-    """
-
-    begins: Integers
-    ends: Integers
-    firsts: Integers
-    behinds: Integers
-    step: int = 0
-
-
-class Pieces(NamedTuple):
-    """Pieces of intervals that fill samples of one width. What was not asked for is empty."""
-
-    begin: Integers
-    length: Integers
-    target: Integers
-    """Where each piece begins, counted over all samples."""
-    ids: NDArray[np.int32]
-    """For each element of the samples the number of its piece, from 1 on; 0 in padding."""
-    positions: NDArray[np.int32]
-    """For each element of the samples its position in its piece; 0 in padding."""
-    bounds: NDArray[np.int32]
-    """For each sample 0, the end of each piece, and the width if it has padding."""
-    offsets: Integers
-    """Where the bounds of each sample begin, and their end."""
-
-
-_NO_PIECES: Any = np.empty(0, np.int64), np.empty(0, np.int32)
-
-
-def cut_pieces(table: PieceTable, rows: Any, width: int, *, ids: bool, positions: bool, bounds: bool) -> Pieces:
-    """Return the pieces of samples, at most `width` elements of each sample.
-
-    >>> starts = np.array([0, 3, 3, 9])
-    >>> table = PieceTable(starts[:-1], starts[1:], np.array([0, 2]), np.array([3, 3]), step=4)
-    >>> found = cut_pieces(table, [0, 1], 4, ids=True, positions=True, bounds=True)
-    >>> found.begin.tolist(), found.length.tolist(), found.target.tolist(), found.ids.tolist()
-    ([0, 3, 4], [3, 1, 4], [0, 3, 4], [1, 1, 1, 2, 1, 1, 1, 1])
-    >>> found.positions.tolist(), found.bounds.tolist(), found.offsets.tolist()
-    ([0, 1, 2, 0, 0, 1, 2, 3], [0, 3, 4, 0, 4], [0, 3, 5])
-    """
-    rows, (none, nothing) = integers(rows), _NO_PIECES
-    given = (*map(integers, table[:4]), rows, table.step, width)
-    try:
-        most = -1 - _kernel.pieces(*given, none, none, none, nothing, nothing, nothing, none, 1)
-        places = [np.empty(max(0, most), np.int64) for _ in range(3)]
-        marks = [pooled_empty((len(rows) * width,), np.int32) if wanted else nothing for wanted in (ids, positions)]
-        ends = np.empty(max(0, most) + 2 * len(rows), np.int32) if bounds else nothing
-        offsets = np.zeros(len(rows) + 1, np.int64) if bounds else none
-        made = _kernel.pieces(*given, *places, *marks, ends, offsets, threads())
-    except ValueError as error:
-        raise RangeError(str(error)) from None
-    except IndexError as error:
-        raise RowError(str(error)) from None
-    begin, length, target = (one[:made] for one in places)
-    return Pieces(begin, length, target, marks[0], marks[1], ends[: offsets[-1]] if bounds else ends, offsets)
-
-
-def fill_gaps(out: NDArray[Any], target: Integers, length: Integers, value: Any) -> None:
-    """Fill the elements of a flat array that no run covers with a value; runs ascend and do not overlap.
-
-    >>> out = np.arange(8); fill_gaps(out, np.array([1, 4]), np.array([2, 3]), -1); out
-    array([-1,  1,  2, -1,  4,  5,  6, -1])
-    """
-    try:
-        _kernel.gaps(integers(target), integers(length), np.array(value, out.dtype).tobytes(), out)
-    except ValueError as error:
-        raise RangeError(str(error)) from None
-
-
-def best_fit(sizes: Integers, capacity: int) -> tuple[Integers, Integers]:
-    """Put items into bins of a capacity, best-fit decreasing; return the items by bins, and the first of each bin.
-
-    Items are taken from large to small, equal ones in order. Each goes into the bin with the least room that suffices;
-    of several bins, into the one that was changed last. Bins are sorted by their first items, the items of a bin too.
-
-    >>> best_fit(np.array([3, 7, 5, 2, 3]), 10)
-    (array([0, 1, 2, 3, 4]), array([0, 2, 5]))
-    """
-    bins, order = np.empty(len(sizes), np.int64), np.empty(len(sizes), np.int64)
-    capacity = min(capacity, max(1, int(sizes.sum())))  # the kernel has a list of bins for each room
-    try:
-        count = _kernel.best_fit(integers(sizes), capacity, bins, order)
-    except ValueError as error:
-        raise RangeError(str(error)) from None
-    return order, np.append(0, np.cumsum(np.bincount(bins, minlength=count)))
-
-
-def fit_in_order(
-    sizes: Integers, limit: int, *, most: int | None = None, padded: bool = False, run: int | None = None
-) -> Integers:
-    """Cut items into groups that fit, one after another; return the end of each group.
-
-    A group takes the next items until their sum would exceed `limit` (if `padded`: their number times the largest), or
-    it has `most` items. Every `run` items are cut on their own.
-
-    >>> sizes = np.array([3, 1, 1, 4])
-    >>> fit_in_order(sizes, 4), fit_in_order(sizes, 4, padded=True), fit_in_order(sizes, 9, run=3)
-    (array([2, 3, 4]), array([1, 3, 4]), array([3, 4]))
-    """
-    ends, all_ = np.empty(len(sizes), np.int64), max(1, len(sizes))
-    limit = min(limit, (1 << 63) - 1)
-    try:
-        count = _kernel.fit_in_order(
-            integers(sizes), min(run or all_, all_), limit, min(most or all_, all_), padded, ends
-        )
-    except ValueError as error:
-        raise RangeError(str(error)) from None
-    return ends[:count].copy()
 
 
 def find_lines(
@@ -373,7 +257,7 @@ def find_lines(
     >>> offset.tolist(), length.tolist()
     ([0, 6], [3, 5])
     """
-    count, then = _kernel.lines(data, at, stop, whole, skip_blank, longest, base, offset, length)
+    count, then = kernel.lines(data, at, stop, whole, skip_blank, longest, base, offset, length)
     return count, then
 
 
@@ -383,7 +267,7 @@ def count_newlines(data: Any) -> int:
     >>> count_newlines(b"one\\n\\nthree")
     2
     """
-    return cast("int", _kernel.newlines(data))
+    return cast("int", kernel.newlines(data))
 
 
 def permute(
@@ -402,8 +286,97 @@ def permute(
     modulo ``mask + 1``. `order.Shuffle` computes the keys.
     """
     out = np.empty(len(positions), np.int64)
-    try:
-        _kernel.permute(size, multiply, add, shift, mask, integers(positions), out, inverse, threads())
-    except IndexError as error:
-        raise RowError(str(error)) from None
+    call(kernel.permute, size, multiply, add, shift, mask, integers(positions), out, inverse, threads())
     return out
+
+
+# -- blocks that are not checked --------------------------------------------------------------------------------------
+
+_NONE = np.empty(0, np.int64)
+
+
+def unchecked_rows(
+    flags: Bytes,
+    shift: int,
+    origin: Integers,
+    starts: Integers,
+    rows: Integers,
+    width: int,
+    *,
+    items: int = 1,
+    bits: bool = False,
+) -> Integers:
+    """Return the numbers of the blocks of rows whose flag is 0, ascending, each once.
+
+    The bytes of many buffers are divided into blocks of ``1 << shift`` bytes with one flag each: 0 means that the block
+    was not checked (see `buffers.Guard`). `origin` says for each buffer where it begins, in bytes counted over all
+    blocks.
+
+    Row r lies in the buffer s with ``starts[s] <= r < starts[s+1]``; it is `items` consecutive numbers of `width` bytes
+    (with `bits`: bits), the first one at its place in the buffer: two for the offsets of a row.
+
+    >>> flags = np.array([0, 1, 0, 0], np.uint8)  # four blocks of 4 bytes; two buffers, which begin with blocks 0 and 2
+    >>> unchecked_rows(flags, 2, np.array([0, 8]), np.array([0, 4, 8]), np.array([5, 1, 2]), 2)
+    array([0, 2])
+    """
+    numbers = map(integers, (origin, starts, rows))
+    return _blocks(kernel.unchecked_rows, flags, shift, *numbers, width if bits else 8 * width, items)
+
+
+def unchecked_ranges(
+    flags: Bytes, shift: int, origin: Integers, which: Integers, begin: Integers, length: Integers
+) -> Integers:
+    """Return the numbers of the blocks of byte ranges whose flag is 0, ascending, each once.
+
+    >>> flags = np.array([0, 1, 0, 0], np.uint8)
+    >>> unchecked_ranges(flags, 2, np.array([0, 8]), np.array([1, 0, 1]), np.array([3, 4, 0]), np.array([2, 4, 0]))
+    array([2, 3])
+    """
+    return _blocks(kernel.unchecked_ranges, flags, shift, *map(integers, (origin, which, begin, length)))
+
+
+def _blocks(function: Callable[..., bytes], *arguments: Any) -> Integers:
+    found = call(function, *arguments)
+    return np.frombuffer(found, np.int64) if found else _NONE
+
+
+# -- checksums --------------------------------------------------------------------------------------------------------
+
+
+Sums = NDArray[np.uint32]
+
+
+def checksums(data: Any, begins: Any, sizes: Any, which: Any = None) -> Sums:
+    """Return the low 32 bits of the xxh3-64 of byte ranges of a buffer.
+
+    Of a `Segments` table, `which` says which buffer each is in.
+
+    >>> [hex(sum) for sum in checksums(b"abcdef", [0, 3], [3, 3]).tolist()]
+    ['0x892f3950', '0x699ef188']
+    """
+    ranges = _ranges(data, begins, sizes, which)
+    sums = np.empty(len(ranges), np.uint32)
+    ranges._call(kernel.checksums, sums, sums.itemsize, threads())
+    return sums
+
+
+def first_difference(data: Any, begins: Any, sizes: Any, sums: Any, which: Any = None) -> int:
+    """Return the number of the first range whose checksum is not the given one, or -1 if all agree.
+
+    Checksums of uint64 are those of the whole xxh3-64, those of uint32 its low half.
+
+    >>> sums = checksums(b"abcdef", [0, 3], [3, 3])
+    >>> first_difference(b"abcdef", [0, 3], [3, 3], sums), first_difference(b"abcdeF", [0, 3], [3, 3], sums)
+    (-1, 1)
+    """
+    expected = np.ascontiguousarray(sums)
+    if not expected.flags.aligned:
+        expected = expected.copy()
+    ranges = _ranges(data, begins, sizes, which)
+    (found,) = ranges._call(kernel.first_difference, expected, expected.itemsize, threads())
+    return int(found)
+
+
+def _ranges(data: Any, begins: Any, sizes: Any, which: Any) -> Ranges:
+    segments = data if isinstance(data, Segments) else Segments.of(data)
+    return Ranges(segments, np.zeros(len(begins), np.int64) if which is None else which, begins, sizes)

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from shardex.kernel.buffers import KERNEL
-from shardex.kernel.checksums import Sums, checksums
+from shardex.kernel.gather import Sums, checksums
 from shardex.kernel.threads import threads
 
 try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardex.errors import ArgumentError
-from shardex.kernel import Integers, fit_in_order
+from shardex.kernel import Integers, packing
 from shardex.order.order import _Permutation
 
 Lengths = Callable[[int, int], Integers]
@@ -90,7 +90,7 @@ class LengthBatches:
             whole = len(lengths) - len(lengths) % self.bucket
             lengths[:whole].reshape(-1, self.bucket).sort()
             lengths[whole:].sort()
-        return fit_in_order(lengths, max_tokens, most=self.batch_size, padded=self.padded, run=self.bucket)
+        return packing.fit_in_order(lengths, max_tokens, most=self.batch_size, padded=self.padded, run=self.bucket)
 
     def _run_starts(self, length: int) -> Integers:
         """Return where each run of samples that are sorted together begins.
