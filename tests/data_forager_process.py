@@ -5,6 +5,7 @@ Call `aux_dataset` to make a dataset, and `read_arrays` or `read_tokens` to read
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -42,6 +43,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _run(*command: Any) -> Any:
+    if importlib.util.find_spec("data_forager") is None:
+        raise ModuleNotFoundError("the tests compare with the package data-forager", name="data_forager")
     done = subprocess.run(
         [sys.executable, __file__, json.dumps(command)],
         env={**os.environ, "PYBASE_SUPPRESS_LEGACY_WARNINGS": "1"},

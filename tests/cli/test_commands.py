@@ -262,6 +262,7 @@ def test_output_that_cannot_be_written(tmp_path: Path, arguments: str) -> None:
 # -- show -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("PIL")
 def test_show(folder: Path, tmp_path: Path) -> None:
     page, grid = tmp_path / "a.html", tmp_path / "a.png"
     text = run("show", folder / "arrow", "--out", page, "-n", 3, "--skip", 1, "--fields", "name,n").output
@@ -297,7 +298,7 @@ def test_index_in_processes(folder: Path) -> None:
     for format in ("jsonl", "arrow"):
         found = json.loads(run("index", folder / format, "--rebuild", "--workers", "2", "--json").output)
         assert found["samples"] == 10
-    assert "greater than or equal to 1" in run("index", folder / "jsonl", "--workers", "0", code=2).stderr
+    assert "Invalid value for '--workers'" in run("index", folder / "jsonl", "--workers", "0", code=2).stderr
 
 
 def test_index_that_is_up_to_date_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

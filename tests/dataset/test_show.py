@@ -26,6 +26,7 @@ def ds(tmp_path: Path) -> sx.Dataset:
     return sx.write(tmp_path / "d", samples, schema, progress=False)
 
 
+@pytest.mark.needs("PIL")
 def test_show(ds: sx.Dataset, tmp_path: Path) -> None:
     figure = ds.show()
     page = figure._repr_html_()
@@ -77,6 +78,7 @@ def test_batch_of_packed_tensors() -> None:
         assert next(iter(sx.Loader(ragged, 4, ragged=form, to="torch"))).show()._repr_html_().count("<svg") == 4
 
 
+@pytest.mark.needs("PIL")
 def test_samples(ds: sx.Dataset) -> None:
     page = ds[0]._repr_html_()
     assert "<img" in page and "<svg" in page and "label" in page
@@ -144,6 +146,7 @@ def test_overview_names_many_fields(ds: sx.Dataset) -> None:
     assert len(wide._repr_html_()) < 200_000 and len(wide.show()._repr_html_()) < 200_000
 
 
+@pytest.mark.needs("PIL")
 def test_splits(ds: sx.Dataset) -> None:
     splits = sx.DatasetDict({f"<split {k}>": ds for k in range(10)})
     page = splits._repr_html_()

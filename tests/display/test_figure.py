@@ -88,6 +88,7 @@ def test_figure_is_bounded() -> None:
     assert len(overview_html("t" * 10**6, dict.fromkeys(sample, "k" * 10**6), [sample] * 3, {})) < 100_000
 
 
+@pytest.mark.needs("PIL")
 def test_page_is_cut_where_it_becomes_too_large() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (160, 160, 4)).astype(np.uint8)
     page = Figure.of([{"a": noise, "b": noise}] * MAX_SAMPLES, {})._repr_html_()

@@ -262,7 +262,7 @@ IN_PARTS: dict[str, Callable[[str], None]] = {
 
 # -- caches of generators ------------------------------------------------------------------------------------------
 
-CACHE = {"n": int, "image": sx.Image(decode=False), "s": str}
+CACHE = {"n": int, "pixels": sx.Array("uint8", (None, None, 3)), "s": str}
 CACHED = {"old": range(6), "new": range(100, 112)}
 """Numbers of the samples of two caches."""
 
@@ -272,7 +272,7 @@ def cache_samples(name: str, seconds: float, say: Callable[[str], None]) -> Iter
     for n in CACHED[name]:
         say(f"made {n}")
         time.sleep(seconds)
-        yield {"n": n, "image": np.full((9, 9, 3), n, np.uint8), "s": f"text {n}" * n}
+        yield {"n": n, "pixels": np.full((9, 9, 3), n, np.uint8), "s": f"text {n}" * n}
 
 
 def build_cache(name: str, folder: str, workers: int | None = None, seconds: float = 0.0, **more: Any) -> None:

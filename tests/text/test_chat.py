@@ -421,6 +421,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         sx.tokenize(source, bpe(), tmp_path / "out", messages="mesages", template="chatml")
 
 
+@pytest.mark.needs("tokenizers")
 def test_likely_mistakes_are_warned_of(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", [[{"role": "human", "content": "a"}, {"role": "gpt", "content": "b"}]])
     with pytest.warns(UserWarning, match=r"no token .* train_on=\['assistant'\], and the roles .* are human, gpt"):

@@ -219,6 +219,7 @@ def test_sentencepiece_model_file(tmp_path: Path) -> None:
     assert ids_of(adapter, documents(5)) == ids_of(adapter_of(sentencepiece_processor()), documents(5))
 
 
+@pytest.mark.needs("tokenizers", "sentencepiece")
 def test_wrong_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "a.model").write_bytes(b"not a model")

@@ -138,7 +138,11 @@ def one_run(count: int) -> pa.Array:
 
 def same_view(text: str, count: int) -> pa.Array:
     view = struct.pack("<i4sii", len(text), text[:4].encode(), 0, 0)
-    return pa.Array.from_buffers(pa.string_view(), count, [None, *map(pa.py_buffer, (view * count, text.encode()))])
+    buffers = [None, *map(pa.py_buffer, (view * count, text.encode()))]
+    try:
+        return pa.Array.from_buffers(pa.string_view(), count, buffers)
+    except ValueError as error:
+        pytest.skip(f"pyarrow {pa.__version__} makes no array of views that share a text: {error}")
 
 
 BOMBS: dict[str, Callable[[Path], None]] = {

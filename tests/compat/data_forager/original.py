@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -22,6 +23,8 @@ REAL = "data_forager"
 
 def call(name: str, *arguments: Any) -> Any:
     """Call a function of this file with the real package."""
+    if importlib.util.find_spec("data_forager") is None:
+        raise ModuleNotFoundError("the tests compare with the package data-forager", name="data_forager")
     done = subprocess.run(
         [sys.executable, __file__, json.dumps([name, *arguments], default=str)],
         env={**os.environ, "PYBASE_SUPPRESS_LEGACY_WARNINGS": "1"},
