@@ -197,7 +197,7 @@ class DecodedTable(Table):
         try:
             table = self._decode(group, names)
             table.validate(full=True)
-            self._limit.check(expanded_size(table), table.nbytes, self._name(group))
+            self._limit.check(expanded_size(table), table.get_total_buffer_size(), self._name(group))
             found = {name: storage_array(_whole(table.column(name))) for name in names}
         except (pa.ArrowException, OSError) as error:
             raise FormatError(f"{self._name(group)}: expected rows, got bytes that Arrow refuses: {error}") from None

@@ -148,7 +148,7 @@ def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> Mapp
 
     def load_valid(number: int) -> pa.RecordBatch:
         batch = valid_batch(load(number), opened.batch_name(number))
-        opened.limit.check(expanded_size(batch), batch.nbytes, opened.batch_name(number))
+        opened.limit.check(expanded_size(batch), batch.get_total_buffer_size(), opened.batch_name(number))
         return batch
 
     table = MappedTable(
