@@ -38,6 +38,7 @@ from shardex.features import (
 )
 from shardex.features.decimals import scaled
 from shardex.media import encode_audio, encode_image
+from tests.left_out_packages import LEFT_OUT
 
 LONG = os.environ.get("SHARDEX_FAULTS") == "full"
 """True in `make faults`: random tests take minutes and other examples each time; False: seconds, always the same."""
@@ -62,11 +63,12 @@ TIMES = ["datetime64[us]", "datetime64[D]", "timedelta64[s]"]
 DTYPES = ["bool", *INTEGERS, *FLOATS, "complex64", "complex128", *TIMES]
 NAMES = st.text(min_size=1, max_size=8)
 
-MEDIA = [Image(decode=False), Image("L", (2, 3), "jpeg", decode=False), Audio(8000, decode=False)]
-IMAGES = [encode_image(np.full((2, 3), number, np.uint8), form) for number, form in enumerate(("png", "jpeg", "gif"))]
-SOUNDS = [
-    encode_audio(np.full(number, number, np.int16), form, rate=8000) for number, form in ((3, "wav"), (9, "flac"))
-]
+MEDIA: list[Feature] = []
+"""Empty where the packages that encode media are left out."""
+if not LEFT_OUT & {"PIL", "simplejpeg", "soundfile"}:
+    MEDIA += [Image(decode=False), Image("L", (2, 3), "jpeg", decode=False), Audio(8000, decode=False)]
+    IMAGES = [encode_image(np.full((2, 3), n, np.uint8), form) for n, form in enumerate(("png", "jpeg", "gif"))]
+    SOUNDS = [encode_audio(np.full(n, n, np.int16), form, rate=8000) for n, form in ((3, "wav"), (9, "flac"))]
 
 shapes = st.lists(st.none() | st.integers(0, 3), max_size=3).map(tuple)
 arrays = st.builds(Array, st.sampled_from(DTYPES), st.none() | shapes)

@@ -25,11 +25,17 @@ from shardex.errors import (
 )
 from tests.formats.cases import WITH_BORDERS, kind
 
-each_format = pytest.mark.parametrize(
-    ("format", "schema", "sample"),
-    [(name, kind(name).schema, kind(name).sample(1)) for name in WITH_BORDERS],
-    ids=WITH_BORDERS,
-)
+each_format = pytest.mark.parametrize("format", WITH_BORDERS)
+
+
+@pytest.fixture
+def schema(format: str) -> Any:
+    return kind(format).schema
+
+
+@pytest.fixture
+def sample(format: str) -> Any:
+    return kind(format).sample(1)
 
 
 def test_append_takes_keywords_and_mappings(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import settings
@@ -617,6 +615,9 @@ def test_transaction_that_is_dropped_warns_and_says_what_it_holds(tmp_path: Path
 
 
 def test_values_and_rows_of_pandas_polars_and_pyarrow(tmp_path: Path) -> None:
+    import pandas as pd
+    import polars as pl
+
     sx.write(tmp_path / "d", {"x": np.arange(3.0), "s": ["a", "b", "c"]})
     with sx.edit(tmp_path / "d") as tx:
         tx.add_field("n", int | None, pd.Series([1, None, 3], dtype="Int64"))
@@ -638,6 +639,8 @@ def test_values_and_rows_of_pandas_polars_and_pyarrow(tmp_path: Path) -> None:
 
 
 def test_rows_of_series_of_keys(tmp_path: Path) -> None:
+    import pandas as pd
+
     sx.write(tmp_path / "d", [{"k": name, "x": 0} for name in "abc"], key="k")
     with sx.edit(tmp_path / "d") as tx:
         tx.update(pd.Series(["c", "a"], index=[5, 6]), x=[3, 1])

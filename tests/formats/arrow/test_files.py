@@ -258,7 +258,7 @@ def test_types_that_only_arrow_has_are_read(tmp_path: Path) -> None:
     path = put(
         tmp_path / "x.arrow",
         when=pa.array([day, None], pa.timestamp("us", "UTC")),
-        nano=pa.array([1, 2], pa.timestamp("ns")),
+        nano=pa.array([1000, 2000], pa.timestamp("ns")),
         price=pa.array([Decimal("1.50"), Decimal("2.25")]),
         word=pa.array(["x", "y"]).dictionary_encode(),
         view=pa.array(["short", "rather a long one"], pa.string_view()),
@@ -270,7 +270,7 @@ def test_types_that_only_arrow_has_are_read(tmp_path: Path) -> None:
     )
     first, second = read(path)
     assert (first.when, first.price, first.word, first.view, first.runs) == (day, Decimal("1.50"), "x", "short", "r")
-    assert (second.when, second.nano, second.word, second.nothing) == (None, np.datetime64(2, "ns"), "y", None)
+    assert (second.when, second.nano, second.word, second.nothing) == (None, np.datetime64(2000, "ns"), "y", None)
     assert (second.view, second.pairs, second.key) == ("rather a long one", {}, b"1" * 16)
     assert second.tensor.tolist() == [[4, 5], [6, 7]]
     ds = sx.open(path)

@@ -14,7 +14,6 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -188,6 +187,8 @@ def test_append_after_close_and_after_abort_raises(tmp_path: Path, monkeypatch: 
 
 
 def test_files_of_other_tools_are_read(tmp_path: Path) -> None:
+    import pandas as pd
+
     frame = pd.DataFrame({"n": [1, 2], "s": ["a", None], "when": [datetime.datetime(2020, 1, 1)] * 2, "x": [[1.5], []]})
     frame.to_parquet(tmp_path / "pandas.parquet")
     first, second = sx.open(tmp_path / "pandas.parquet")
@@ -201,6 +202,8 @@ def test_files_of_other_tools_are_read(tmp_path: Path) -> None:
 
 
 def test_pyarrow_and_pandas_read_written_files(tmp_path: Path) -> None:
+    import pandas as pd
+
     write(tmp_path / "d", samples(5), row_group_rows=2)
     pattern = str(tmp_path / "d" / "*.parquet")
     rows = duckdb.sql(f"select n, s, x[2] from '{pattern}' where n >= 3 order by n")

@@ -10,7 +10,6 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import dataset, parquet
@@ -31,6 +30,8 @@ def by_pyarrow_dataset(folder: Path) -> None:
 
 
 def by_polars(folder: Path) -> None:
+    import polars as pl
+
     frame = pl.from_arrow(TABLE)
     assert isinstance(frame, pl.DataFrame)
     frame.write_parquet(folder, partition_by=["part", "lang"])

@@ -18,11 +18,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-import webdataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from webdataset.tariterators import base_plus_ext
 
 import shardex as sx
 from shardex.errors import (
@@ -114,6 +112,8 @@ def assert_same(one: Any, other: Any) -> None:
 
 def by_webdataset(path: Path, decode: bool = False) -> list[dict[str, Any]]:
     """Read with WebDataset, which leaves closing its file to the garbage collector."""
+    import webdataset
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         dataset = webdataset.WebDataset(str(path), shardshuffle=False)
@@ -224,6 +224,8 @@ def test_ustar_prefix_is_read(tmp_path: Path) -> None:
 
 
 def test_tars_of_webdataset_are_read(tmp_path: Path) -> None:
+    import webdataset
+
     path = tmp_path / "x.tar"
     samples = [
         {"__key__": f"k/{n}", "cls": n, "json": {"n": [n, None]}, "npy": np.arange(n + 1), "txt": f"é{n}"}
@@ -266,6 +268,8 @@ PIECES = st.text(st.sampled_from("ab./_A"), max_size=12)
 
 @given(PIECES)
 def test_names_are_split_as_webdataset_does(name: str) -> None:
+    from webdataset.tariterators import base_plus_ext
+
     key, part = base_plus_ext(name)
     try:
         found = split_name(name, "x.tar")
@@ -540,6 +544,8 @@ def test_truncated_tar_raises(tmp_path: Path) -> None:
 
 def test_tars_of_other_writers_are_whole(tmp_path: Path) -> None:
     """Python's tarfile as a stream, WebDataset, and GNU tar: small records, appended, concatenated."""
+    import webdataset
+
     with tarfile.open(tmp_path / "stream.tar", "w|") as out:
         out.addfile(tarfile.TarInfo("0.txt"))
     with webdataset.TarWriter(str(tmp_path / "web.tar")) as sink:
@@ -1008,6 +1014,8 @@ def test_refused_sample_is_not_written(sample: dict[str, Any], message: str, tmp
     st.text(st.sampled_from("ab._/"), min_size=1, max_size=9), st.text(st.sampled_from("ab._"), min_size=1, max_size=4)
 )
 def test_accepted_keys_and_fields_are_read_back(key: str, part: str) -> None:
+    from webdataset.tariterators import base_plus_ext
+
     with tempfile.TemporaryDirectory() as folder:
         try:
             write(Path(folder) / "out", {part: bytes}, [{"__key__": key, part: b""}])
