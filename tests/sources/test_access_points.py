@@ -18,13 +18,20 @@ import pytest
 
 from shardex.errors import ChecksumError, FormatError, StaleIndexError, TruncatedShardError
 from shardex.sources import ByteRange, LocalSource
-from shardex.sources.access_points import CELL, LARGEST_UNIT, SPACING, AccessPoints, CellSums, Point, PointSource
+from shardex.sources.access_points import (
+    CELL,
+    LARGEST_UNIT,
+    SPACING,
+    AccessPoints,
+    CellSums,
+    Point,
+    PointSource,
+    raw_stream,
+)
 from shardex.sources.compression import read_all
-from shardex.sources.deflate_bits import raw_stream
-from shardex.sources.gzip_points import gzip_points
+from shardex.sources.find_points import frame_runs, gzip_points, zstd_points
 from shardex.sources.memory import MemorySource
 from shardex.sources.protocols import Source
-from shardex.sources.zstd_points import frame_runs, zstd_points
 from tests.compressed_files import fast_gzip, in_parts, text, zstd, zstd_with_size
 from tests.waiting import becomes_true
 

@@ -26,7 +26,7 @@ from shardex.errors import (
 from shardex.native.version_numbers import latest_version, manifest_path
 from shardex.sources import Place, place_of
 from shardex.sources.memory import MemorySource
-from shardex.sources.temporary_draft import TemporaryDraft
+from shardex.sources.protocols import TemporaryDraft
 from shardex.sources.url import SCHEMES
 from tests.formats.cases import WITH_BORDERS, kind
 from tests.locations import KINDS, new_location

@@ -9,34 +9,29 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 - `url`: chooses the class that opens a path or a URL
 - `local`: a local folder
 - `memory`: a dict of files, for tests
-- `temporary_draft`: files that are written to a local temporary file first
 - `checked_source`: a local folder whose blocks are compared with saved checksums before they are used
 - `object_store`: S3, Google Cloud Storage, Azure and web servers
 - `object_client`: single requests, through obstore
 - `guarded_http`: requests to web servers that untrusted data names
 - `retry`: retries, deadlines and the errors they end in
 - `credentials`: settings and secrets by URL prefix
-- `cached_source`: downloads ranges of remote files on demand
+- `cached_source`: downloads ranges of remote files on demand, also for kernel tables
 - `page_cache`: the cache folder and its size limit
 - `page_file`: one cached file and which of its pages are present
-- `buffer_tables`: kernel tables over cached files
 - `io_threads`: the threads that download
 - `decompressed_source`: compressed files as their content, by access points or by copies
-- `compression`: recognises and decompresses gzip, bzip2, xz and zstd
-- `access_points`: reads parts of compressed files from positions that `gzip_points` and `zstd_points` find
-- `deflate_bits`: starts zlib inside a byte
+- `compression`: recognises and decompresses gzip, bzip2, xz, zstd and zip archives
+- `access_points`: reads parts of compressed files from positions that `find_points` finds
 - `plain_copies`: decompressed copies in the cache folder
-- `file_lock`: a lock between processes
-- `shared_folder`: a temporary folder that several runs use at the same time
+- `locks`: a lock between processes, and a temporary folder that several runs use at the same time
 - `download`: copies remote files to the disk
-- `zip_members`: files in zip archives
 - `byte_ranges`: merges ranges, divides them into pages, decides when to download a whole file
 """
 
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.cached_source import CachedSource
 from shardex.sources.checked_source import CheckedSource, Checksums, block_checksums
-from shardex.sources.compression import COMPRESSED, kind_of, plain_name
+from shardex.sources.compression import COMPRESSED, RangeFile, kind_of, member_names, plain_name
 from shardex.sources.credentials import (
     export_credentials,
     has_credentials,
@@ -49,7 +44,6 @@ from shardex.sources.credentials import (
 )
 from shardex.sources.decompressed_source import CompressedFile, DecompressedSource
 from shardex.sources.download import download_file
-from shardex.sources.file_lock import LockedFile, locked_file
 from shardex.sources.io_threads import fetches_started
 from shardex.sources.local import (
     LocalSource,
@@ -60,12 +54,10 @@ from shardex.sources.local import (
     sync_file,
     sync_folder,
 )
+from shardex.sources.locks import LockedFile, SharedFolder, locked_file, shared_folder
 from shardex.sources.page_cache import parse_size
-from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, check_path, check_text
-from shardex.sources.shared_folder import SharedFolder, shared_folder
-from shardex.sources.temporary_draft import TemporaryDraft
+from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, TemporaryDraft, check_path, check_text
 from shardex.sources.url import absolute_path, child_of, is_local, is_url, open_source, parent_of, place_of
-from shardex.sources.zip_members import RangeFile, member_names
 
 __all__ = [
     "COMPRESSED",

@@ -2,8 +2,9 @@
 
 Requested ranges are rounded to pages, present pages are skipped, and the rest is downloaded with one read of the remote
 source per file, several files concurrently. `map` returns the whole file, but only ranges that were fetched while
-the view was held may be read: **hold, fetch, read**. `buffer_tables` does that for kernel tables, so that other rooms
-read remote and local files in the same way. `page_file` stores the pages, `page_cache` evicts files.
+the view was held may be read: **hold, fetch, read**. `buffer_table` does that for kernel tables, so that other rooms
+read remote and local files in the same way: ranges are downloaded before the kernel reads them, and files that the
+cache evicts are closed in the table. `page_file` stores the pages, `page_cache` evicts files.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hashlib
 import os
 import secrets
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -22,13 +23,15 @@ import numpy as np
 
 from shardex.errors import ArgumentError, RemoteError, ShardexError, TruncatedShardError
 from shardex.kernel import Integers, Segments
-from shardex.sources.buffer_tables import EvictingTable, Wanted
 from shardex.sources.byte_ranges import ACCESS_MODES, ByteRange, fetch_policy, numbers_between, runs, touched_pages
 from shardex.sources.io_threads import background_is_full, count_fetches, is_exiting, map_ahead, run_all, start
 from shardex.sources.page_cache import page_cache_in, parse_size
 from shardex.sources.page_file import PAGE, PagedFile, PendingPages
 from shardex.sources.protocols import CloseFile, OpenFile, Source, Stat, check_unchanged_file, default_cache_folder
 from shardex.sources.retry import NO_ETAG
+
+_Wanted = tuple[str, Integers, Integers]
+"""A path, and begin and end of each range."""
 
 _LARGEST_FILE = 16 << 40
 """Largest file that common file systems can hold, and so the cache."""
@@ -87,7 +90,7 @@ class CachedSource(Source):
         self._keys: dict[str, str] = {}
         self._paths: dict[str, str] = {}
         """Cache key by path, and path by cache key."""
-        self._tables: weakref.WeakSet[EvictingTable] = weakref.WeakSet()
+        self._tables: weakref.WeakSet[_EvictingTable] = weakref.WeakSet()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CachedSource, self._config
@@ -205,7 +208,7 @@ class CachedSource(Source):
         begin, length = (np.array([getattr(one, name) for one in ranges], np.int64) for name in ("begin", "length"))
         self.fetch_many([(path, begin, begin + length)], wait=wait)
 
-    def fetch_many(self, wanted: Sequence[Wanted], *, wait: bool = True) -> bool:
+    def fetch_many(self, wanted: Sequence[_Wanted], *, wait: bool = True) -> bool:
         """Download ranges of many files concurrently; return True if nothing was missing."""
         if (total := sum(int((end - begin).sum()) for _, begin, end in wanted)) > _LARGEST_FETCH:
             self._check_room(total, wanted[0][0])
@@ -338,7 +341,7 @@ class CachedSource(Source):
     def buffer_table(self, paths: Sequence[str], open_file: OpenFile = None, close_file: CloseFile = None) -> Segments:
         """Return a table that downloads ranges before the kernel reads them and closes files that are evicted."""
         paths = list(paths)
-        files = EvictingTable(self, paths, close_file)
+        files = _EvictingTable(self, paths, close_file)
         table = self._table(paths, open_file, files.fetch, evicts=True)
         files.table = weakref.ref(table)
         self._tables.add(files)
@@ -349,6 +352,55 @@ class CachedSource(Source):
         if (path := self._paths.get(file.key)) is not None:
             for one in list(self._tables):
                 one.close(path)
+
+
+class _EvictingTable:
+    """Downloads ranges of a table's files and closes files in the table when the cache evicts them."""
+
+    def __init__(self, source: CachedSource, paths: Sequence[str], close_file: CloseFile) -> None:
+        self._source, self._paths, self._close_file = source, paths, close_file
+        self._numbers: dict[str, list[int]] = {}
+        for number, path in enumerate(paths):
+            self._numbers.setdefault(path, []).append(number)
+        self._complete = np.zeros(len(paths), np.bool_)
+        """Files that are open in the table and have no missing page: their ranges need no check."""
+        self.table: Callable[[], Segments | None] = lambda: None
+
+    def fetch(self, which: Integers, begin: Integers, length: Integers, wait: bool) -> bool:
+        """Download these ranges; without `wait` only start to. Return True if no byte was missing."""
+        if self._complete[which].all():
+            return True
+        order = np.argsort(which, kind="stable")
+        cuts = np.flatnonzero(np.diff(which[order])) + 1
+        groups = np.split(order, cuts)
+        numbers = [int(which[some[0]]) for some in groups]
+        pairs = zip(numbers, groups, strict=True)
+        wanted = [
+            (self._paths[n], begin[some], begin[some] + length[some]) for n, some in pairs if not self._complete[n]
+        ]
+        nothing_missing = self._source.fetch_many(wanted, wait=wait)
+        self._note_complete(numbers)
+        return nothing_missing
+
+    def _note_complete(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            # While a view is held, the cache keeps this file for the path, even if the table closes and reopens it now.
+            file, held = self._source.hold(self._paths[number])
+            if file.is_complete and (table := self.table()) is not None and table.lock is not None:
+                with table.lock:
+                    self._complete[number] = number in table.buffers
+                    table.complete = bool(self._complete.all())
+            del held
+
+    def close(self, path: str) -> None:
+        """Close a file in the table."""
+        for number in self._numbers.get(path, ()):
+            if self._close_file is not None:
+                self._close_file(number)
+            if (table := self.table()) is not None and table.lock is not None:
+                with table.lock:
+                    self._complete[number] = False
+                    table.close(number)
 
 
 class _Job:

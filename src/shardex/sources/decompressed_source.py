@@ -29,14 +29,12 @@ from shardex.progress import Bar
 from shardex.sources.access_points import AccessPoints, CellSums, Point, PointSource
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.cached_source import CachedSource
-from shardex.sources.compression import check_kind, decompress, read_all
-from shardex.sources.gzip_points import gzip_points, has_zlib
+from shardex.sources.compression import Archives, check_kind, decompress, read_all
+from shardex.sources.find_points import frame_runs, gzip_points, has_zlib, zstd_points
 from shardex.sources.io_threads import run_all
 from shardex.sources.local import LocalSource
 from shardex.sources.plain_copies import PlainCopies
 from shardex.sources.protocols import CloseFile, OpenFile, Source, Stat, default_cache_folder
-from shardex.sources.zip_members import Archives
-from shardex.sources.zstd_points import frame_runs, zstd_points
 
 WAYS = ("access_points", "copy")
 """How compressed files can be read at random."""

@@ -29,8 +29,8 @@ from shardex.errors import (
 )
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.credentials import redact_url
-from shardex.sources.file_lock import locked_file
 from shardex.sources.local import make_folder, sync_file, sync_folder
+from shardex.sources.locks import locked_file
 from shardex.sources.protocols import Source
 from shardex.sources.url import parent_of, place_of
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from shardex.errors import NotFoundError, TruncatedShardError
 from shardex.sources.byte_ranges import ByteRange
-from shardex.sources.protocols import Place, Stat, check_path
-from shardex.sources.temporary_draft import TemporaryDraft
+from shardex.sources.protocols import Place, Stat, TemporaryDraft, check_path
 
 
 class _Copy(bytes):

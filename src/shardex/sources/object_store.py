@@ -41,9 +41,8 @@ from shardex.sources.object_client import (
     connect,
     run_in_loop,
 )
-from shardex.sources.protocols import Place, Stat, check_path
+from shardex.sources.protocols import Place, Stat, TemporaryDraft, check_path
 from shardex.sources.retry import RequestCounts, RetryableError, gather_or_cancel, run_with_retries
-from shardex.sources.temporary_draft import TemporaryDraft
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from contextlib import suppress
 
 from shardex.errors import SourceError, StorageFullError, storage_errors
 from shardex.sources.byte_ranges import ByteRange
-from shardex.sources.file_lock import is_file_of, locked_file
 from shardex.sources.local import LocalDraft, LocalSource, open_descriptor
+from shardex.sources.locks import is_file_of, locked_file
 from shardex.sources.page_cache import default_limit, parse_size
 
 FOLDER = "plain"

@@ -1,12 +1,16 @@
 """The contracts of this room: `Source` reads files below a root, `Sink` writes them, a `Place` does both.
 
 Paths are relative to the root, use slashes and never leave the root (`check_path`). Shards and samples are left to
-other rooms. They use `is_remote` where local and remote files need different work, and never test the class.
+other rooms. They use `is_remote` where local and remote files need different work, and never test the class. A file is
+written to a `Draft` first; `TemporaryDraft` is that of places that cannot write a file piece by piece.
 """
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, Protocol, TypeVar
 
-from shardex.errors import NotFoundError, PathError, StaleIndexError, TruncatedShardError
+from shardex.errors import NotFoundError, PathError, StaleIndexError, TruncatedShardError, storage_errors
 from shardex.kernel import Fetch, FetchedSegments, Segments
 from shardex.sources.byte_ranges import ByteRange
 
@@ -200,6 +204,43 @@ class Draft(Protocol):
 
     def discard(self) -> None:
         """Delete what was written; does nothing after `publish`."""
+
+
+class TemporaryDraft:
+    """A local temporary file that `publish` passes to `put`; it is deleted when the process ends.
+
+    >>> draft = TemporaryDraft(lambda path, data: print(path, bytes(data)))
+    >>> draft.file.write(b"hello"); draft.publish("a.txt")
+    5
+    a.txt b'hello'
+    """
+
+    is_elsewhere = True
+
+    def __init__(self, put: Callable[[str, memoryview], None]) -> None:
+        self._put = put
+        with storage_errors(tempfile.gettempdir(), "create a temporary file in"):
+            self.file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed by publish or discard
+
+    def close(self, size: int) -> None:
+        """End the writing; raise an error if the file does not have `size` bytes."""
+        with storage_errors(tempfile.gettempdir(), "write a temporary file in"):
+            self.file.flush()
+            if (found := os.fstat(self.file.fileno()).st_size) != size:
+                raise OSError(errno.EIO, f"expected {size} bytes on the disk, got {found}")
+
+    def publish(self, path: str) -> None:
+        """Put what was written."""
+        with storage_errors(tempfile.gettempdir(), "write a temporary file in"):
+            self.file.flush()
+            size = os.fstat(self.file.fileno()).st_size
+            data = mmap.mmap(self.file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+        self._put(path, memoryview(data))
+        self.discard()
+
+    def discard(self) -> None:
+        """Delete the temporary file."""
+        self.file.close()
 
 
 class Sink(ABC):
