@@ -149,7 +149,7 @@ def test_other_types_are_no_media(kind: pa.DataType) -> None:
 
 
 def test_null_paths_in_parquet_do_not_make_images_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardex.formats.parquet.format._PROBE_BYTES", 0)  # nothing is decoded to find nulls
+    monkeypatch.setattr("shardex.formats.parquet._PROBE_BYTES", 0)  # nothing is decoded to find nulls
     values = [{"bytes": b"a", "path": "x.png"}, {"bytes": b"b", "path": None}]
     table = pa.table({"image": pa.array(values, STRUCT)}).replace_schema_metadata({"huggingface": METADATA})
     assert sx.open(write_parquet(table, tmp_path)).features == Features({"image": Image(None, decode=False)})

@@ -17,8 +17,8 @@ from shardex.dataset import index
 from shardex.errors import ArgumentError, ChecksumError, QueryError, ShardexError, StaleIndexError
 from shardex.files import scan
 from shardex.formats import extracted_columns as extract
-from shardex.formats.jsonl.format import JsonLines
-from shardex.formats.tar.format import TarRows
+from shardex.formats.jsonl import JsonLines
+from shardex.formats.tar import TarRows
 
 LINES: list[Any] = [
     {

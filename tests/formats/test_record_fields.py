@@ -19,7 +19,7 @@ import shardex as sx
 from shardex.errors import ArgumentError, FieldError, SchemaError
 from shardex.features import Features, Json, Optional, Value
 from shardex.formats import open_rows, record_fields
-from shardex.formats.jsonl.format import JsonLines
+from shardex.formats.jsonl import JsonLines
 from shardex.formats.record_fields import KeyScan, feature_of_kinds
 
 VALUES = st.sampled_from([None, True, 1, -(2**53), 2**53 + 1, 2**63, -(2**70), 1.5, "a", [1], {"k": 1}])

@@ -11,7 +11,7 @@ import shardex as sx
 from shardex.errors import FormatError, NotFoundError, PluginError, UnknownFormatError
 from shardex.files import find
 from shardex.formats import FORMATS, Format, Signature, format_named, format_names, recognise
-from shardex.formats.folder.files import EXTENSIONS as MEDIA
+from shardex.formats.media_folders import EXTENSIONS as MEDIA
 from tests.installed_packages import Install, install
 
 __all__ = ["install"]

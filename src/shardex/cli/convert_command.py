@@ -11,7 +11,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple
 
 import cloudpickle
 import msgspec
@@ -33,7 +33,7 @@ from shardex.cli.terminal import (
 from shardex.dataset import Dataset, write
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, NotFoundError, ShardexError, nearest
-from shardex.formats import ShardRows, check_options, format_named
+from shardex.formats import ShardRows, check_options, format_named, option_types
 from shardex.sources import place_of
 
 _MOST_LINES = 10
@@ -73,7 +73,7 @@ def convert(
     """
     paths, name, options = resolve(what, format, option)
     create = format_named(to).create
-    to_options = parse_options(to_option, get_type_hints(create), but={"mode"})
+    to_options = parse_options(to_option, option_types(create), but={"mode"})
     check_options(create, to, to_options)
     ds = open_dataset(paths, format=name, **options)
     ds = ds if where is None else ds.where(where)

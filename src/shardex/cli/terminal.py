@@ -12,14 +12,14 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import NoneType, UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 import typer
 
 from shardex.errors import ArgumentError, PluginError, ShardexError
 from shardex.files import find
-from shardex.formats import FORMATS, format_named, format_names, recognise
+from shardex.formats import FORMATS, format_named, format_names, option_types, recognise
 
 _FIRST_BYTES = 64
 _ADVISED = "rebuild|trust_paths|checksums|truncated|infer_from|decode|cache"
@@ -55,7 +55,7 @@ def resolve(
     """Return what to open, its format, and the options; `extra` options only if the format has them."""
     paths = what[0] if len(what) == 1 else what  # a shell expands a pattern to several paths
     format = format or recognise(find(paths))
-    types = get_type_hints(format_named(format).open)
+    types = option_types(format_named(format).open)
     options = parse_options(option, types)
     return paths, format, options | {name: value for name, value in extra.items() if name in types}
 

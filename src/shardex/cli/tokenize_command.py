@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 from shardex.cli.convert_command import Extent, errors_of_functions, extent, imported, report
 from shardex.cli.terminal import FORMAT_NAMES, AsJson, Format, Options, parse_options, resolve
 from shardex.dataset import open as open_dataset
-from shardex.formats import check_options, format_named
+from shardex.formats import check_options, format_named, option_types
 from shardex.text import tokenize as tokenize_documents
 
 _TOKEN = "an id, the text of a token, or true for the one that the tokenizer names."
@@ -72,7 +72,7 @@ def tokenize(
     """
     paths, name, options = resolve(inputs, format, option)
     create = format_named(to).create
-    to_options = parse_options(to_option, get_type_hints(create), but=_OWN)
+    to_options = parse_options(to_option, option_types(create), but=_OWN)
     check_options(create, to, to_options)
     ds = open_dataset(paths, format=name, **options)
     before = extent(out, to) if mode == "append" else Extent()

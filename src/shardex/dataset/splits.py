@@ -33,8 +33,7 @@ from typing import Any
 
 from shardex.errors import ArgumentError, NotFoundError
 from shardex.files import Files, expand_braces, find, named_split, natural_order
-from shardex.formats import matches, recognise, saved_splits, signature_of
-from shardex.formats.folder import classes_of_splits, is_metadata, split_folders
+from shardex.formats import matches, media_folders, recognise, saved_splits, signature_of
 from shardex.sources import LocalSource, check_text, is_url, plain_name
 
 DEFAULT = "train"
@@ -186,7 +185,7 @@ class SplitFinder:
         found = [(unit, self._find(unit.what)) for unit in folders]
         if not all("format" in unit.options or self._is_media(files) for unit, files in found):
             return splits
-        if not (classes := classes_of_splits(files.paths for _, files in found)):
+        if not (classes := media_folders.classes_of_splits(files.paths for _, files in found)):
             return splits
         return {
             name: [replace(unit, options={**unit.options, "classes": classes}) for unit in some]
@@ -261,9 +260,9 @@ def _saved_as(folder: str, names: Sequence[str]) -> Splits:
 def _media_splits(folder: Unit, files: Files) -> Splits:
     """Return the splits of a folder of media files: by its first folders, as names further inside are classes."""
     splits: Splits = {name: [] for name in _FIRST}
-    found = split_folders(str(files), files.paths)
+    found = media_folders.split_folders(str(files), files.paths)
     inside = tuple(f"{name}/" for name in found)
-    if any(is_metadata(path) and not path.startswith(inside) for path in files.paths):
+    if any(media_folders.is_metadata(path) and not path.startswith(inside) for path in files.paths):
         return {DEFAULT: [folder]}  # a table with rows for the files of all folders
     for name in found:
         where = f"{folder.what.rstrip('/')}/{name}"

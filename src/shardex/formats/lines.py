@@ -1,21 +1,31 @@
-"""Finds lines in files: `LineScanner`, for the indexes of JSON lines, text and tables.
+"""Samples that are lines: `LineScanner` finds them, `NumberedLines` and `LineRows` read them as rows.
 
 The kernel finds them in one pass, without the GIL: over the mapped pages of a local file, which is twice as fast as
 copying them, or over pieces of a remote one. Parts of a big file are scanned at the same time.
+
+`RightLines` leaves wrong lines out of an index (``bad_lines="skip"``): lines that are no JSON, records with too many
+cells. It is a scanner around that of a format: it checks all lines that were found and keeps the right ones, with the
+number of wrong ones before each, so that the index says how many there were. Formats say what is wrong (`WrongLines`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from itertools import islice
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.errors import FormatError, TruncatedShardError
-from shardex.files import Scan
-from shardex.kernel import count_newlines, find_lines
+from shardex.columns import check_fields
+from shardex.errors import ArgumentError, FormatError, SchemaError, TruncatedShardError, UnknownFormatError
+from shardex.features import Bytes, Features, Text
+from shardex.files import Files, Index, Scan
+from shardex.formats.record_rows import Locations, RecordRows
+from shardex.kernel import Columns, Integers, count_newlines, find_lines
 from shardex.sources import COMPRESSED, ByteRange, Source
 
 _PIECE = 4 << 20
@@ -229,3 +239,235 @@ def _enlarged(column: NDArray[Any], room: int, dtype: np.dtype[Any]) -> NDArray[
 def _joined(parts: list[Scan]) -> Scan:
     full = [part for part in parts if len(part["offset"])] or parts[:1]
     return full[0] if len(full) == 1 else {name: np.concatenate([part[name] for part in full]) for name in full[0]}
+
+
+_PIECE = 4 << 20
+
+
+def data_files(files: Files, *extensions: tuple[str, ...]) -> Files:
+    """Return the files of a folder with the first of these kinds of extensions that any has.
+
+    Files that were named otherwise stay as they are.
+    """
+    if not files.folder:
+        return files
+    for some in extensions:
+        if (found := files.having(*some)).paths:
+            return found
+    others = f"{len(files.paths)} others; to read those, name them by a pattern" if files.paths else "an empty folder"
+    raise UnknownFormatError(f"{files}: expected files that end in {', '.join(extensions[0])}, got {others}")
+
+
+class NumberedLines(RecordRows):
+    """Rows whose records are lines, or begin on lines."""
+
+    def location(self, row: int) -> str:
+        """File and line number of a row, for error messages; for remote files file and byte offset."""
+        number, begin, _ = self.index.at(row)
+        if self.files.source.data_folder is None:
+            return f"{self.files.name(number)}, byte {begin}"
+        return f"{self.files.name(number)}, line {self._newlines_before(number, begin) + 1}"
+
+    def line(self, row: int) -> str:
+        """Line of a row, or its place in an array or a remote file."""
+        return self.location(row).removeprefix(self.files.name(self.index.at(row)[0])).removeprefix(", ")
+
+    @cached_property
+    def _counted(self) -> dict[int, tuple[int, int]]:
+        """For a file the last position whose line was asked for, and the newlines before it."""
+        return {}
+
+    def _newlines_before(self, number: int, position: int) -> int:
+        """Count from the begin of the file or from the last position, whichever is nearer: bad lines may be many."""
+        known = (0, 0), self._counted.get(number, (0, 0))
+        at, before = min(known, key=lambda one: abs(one[0] - position))
+        between = self._newlines(number, ByteRange(min(at, position), abs(at - position)))
+        before += between if at < position else -between
+        self._counted[number] = position, before
+        return before
+
+    def _newlines(self, number: int, part: ByteRange) -> int:
+        source, path = self.files.source, self.files.paths[number]
+        if not self.data.evicts:
+            return count_newlines(self.data.open(number)[part.begin : part.end])
+        # A local file that is read by ranges, because it is compressed.
+        pieces = (ByteRange(at, min(_PIECE, part.end - at)) for at in range(part.begin, part.end, _PIECE))
+        return sum(count_newlines(source.read(path, [one])[0]) for one in pieces)
+
+
+class TextRows(RecordRows):
+    """Samples that are byte ranges of text: the field `text`, or `data` for undecoded bytes."""
+
+    in_python = False
+
+    def __init__(self, files: Files, index: Locations, decode: str, schema: Features | None) -> None:
+        super().__init__(files, index)
+        self._text = decode == "text"
+        kind = Text() if self._text else Bytes()
+        self.features = schema or Features({"text" if self._text else "data": kind})
+        if list(self.features.values()) != [kind]:
+            raise SchemaError(f'expected one field of {kind} for decode="{decode}", got {self.features}')
+        (self._field,) = self.features
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Read these lines or files."""
+        names = check_fields([self._field], fields)
+        if not names:
+            return Columns({}, len(rows))
+        ranges = self.ranges(rows)
+        try:
+            texts: list[Any] = ranges.text() if self._text else ranges.bytes()
+        except UnicodeDecodeError:  # decode one by one, for an error that names the line
+            texts = [self._decode(text, row) for text, row in zip(ranges.bytes(), rows.tolist(), strict=True)]
+        return Columns({self._field: texts}, len(rows))
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Read one line or file."""
+        text = self.record(row).tobytes()
+        value = self._decode(text, row) if self._text else text
+        return dict.fromkeys(check_fields([self._field], fields), value)
+
+    def _decode(self, text: bytes, row: int) -> str:
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            shown = text[max(0, error.start - 30) : error.start + 30]
+            raise FormatError(
+                f"{self.location(row)}, column {error.start + 1}: expected UTF-8, got {shown!r}: {error.reason}; "
+                'open with decode="bytes" to decode it yourself'
+            ) from None
+
+
+class LineRows(NumberedLines, TextRows):
+    """Samples that are lines of text."""
+
+
+_BLOCK = 4 << 20
+_SHOWN = 3
+"""Number of wrong lines that the warning names."""
+
+Flags = NDArray[np.bool_]
+
+
+class WrongLines(Protocol):
+    """Says which lines are wrong. Picklable."""
+
+    @property
+    def what(self) -> str:
+        """What is expected of a line, for messages."""
+
+    def __call__(self, lines: list[bytes]) -> Flags:
+        """Return for each line whether it is wrong."""
+
+
+class LineScannerLike(Protocol):
+    """A scanner whose samples are ranges of bytes."""
+
+    @property
+    def name(self) -> str:
+        """Name and version of the scanner."""
+
+    def scan(self, source: Source, path: str) -> Scan:
+        """Return `offset` and `length` of each sample."""
+
+
+@dataclass(frozen=True)
+class RightLines:
+    """Finds the lines that are right: `offset`, `length`, and the numbers of wrong ones before and after each.
+
+    A file that has only wrong lines is an error: it is something else.
+    """
+
+    scanner: LineScannerLike
+    is_wrong: WrongLines
+    in_python: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name and version of the scanner; a new version rebuilds indexes."""
+        return f"{self.scanner.name} without wrong ones"
+
+    def scan(self, source: Source, path: str) -> Scan:
+        """Return the lines of one file that are right."""
+        found = self.scanner.scan(source, path)
+        offset, length = (found[name].astype(np.int64) for name in ("offset", "length"))
+        wrong = np.zeros(len(offset), np.bool_)
+        for begin, end in _blocks(offset, length):
+            wrong[begin:end] = self.is_wrong(_lines(source, path, offset[begin:end], length[begin:end]))
+        right = np.flatnonzero(~wrong)
+        if len(wrong) and not len(right):
+            raise FormatError(
+                f"{source.full_name(path)}: expected {self.is_wrong.what}, got {len(wrong)} wrong lines, such "
+                f"as {_lines(source, path, offset[:1], length[:1])[0][:60]!r}; a file without any right line is not "
+                "skipped"
+            )
+        before, after = np.diff(right, prepend=-1) - 1, np.zeros(len(right), np.int64)
+        after[-1:] = len(wrong) - 1 - right[-1:]
+        return {"offset": offset[right], "length": length[right], "wrong_before": before, "wrong_after": after}
+
+
+def _blocks(offset: Integers, length: Integers) -> Iterator[tuple[int, int]]:
+    """Yield runs of lines that lie in about as many bytes as are read at once."""
+    begin = 0
+    while begin < len(offset):
+        end = int(np.searchsorted(offset, offset[begin] + _BLOCK, "right"))
+        yield begin, max(end, begin + 1)
+        begin = max(end, begin + 1)
+
+
+def _lines(source: Source, path: str, offset: Integers, length: Integers) -> list[bytes]:
+    first, last = int(offset[0]), int(offset[-1] + length[-1])
+    data = bytes(source.read(path, [ByteRange(first, last - first)])[0])
+    return [data[at : at + size] for at, size in zip((offset - first).tolist(), length.tolist(), strict=True)]
+
+
+def check_bad_lines(given: str) -> None:
+    """Raise an error for a value that the option does not have."""
+    if given not in ("raise", "skip"):
+        raise ArgumentError(f'expected bad_lines to be "raise" or "skip", got {given!r}')
+
+
+def index_of_right_lines(files: Files, scanner: LineScannerLike, is_wrong: WrongLines, **options: Any) -> Index:
+    """Return the index of the right lines; if it is made now, a warning says how many were left out.
+
+    The options are those of `Index.of`.
+    """
+    checked = RightLines(scanner, is_wrong)
+    saved = Index.saved(files, checked)
+    is_new = options.get("rebuild") or saved is None or not saved.fits(files)
+    index = Index.of(files, checked, **options)
+    if is_new and any(index.spans.get(name, (0, 0))[1] for name in ("wrong_before", "wrong_after")):
+        every = np.arange(len(index))
+        count = int(index.read("wrong_before", every).sum() + index.read("wrong_after", every).sum())
+        shown = "; ".join(islice(_places(files, index, is_wrong), _SHOWN))
+        words = f"{count:,} of {count + len(index):,} lines are left out, expected {is_wrong.what}"
+        warnings.warn(f"{files}: {words}; the first: {shown}", stacklevel=6)
+    return index
+
+
+def _places(files: Files, index: Index, is_wrong: WrongLines) -> Iterator[str]:
+    """Yield file and number of each wrong line."""
+    every = np.arange(len(index))
+    before, after = (index.read(name, every) for name in ("wrong_before", "wrong_after"))
+    for row in np.flatnonzero(before + after).tolist():
+        number, begin, length = index.at(row)
+        if before[row]:
+            same = row > 0 and index.at(row - 1)[0] == number
+            previous = sum(index.at(row - 1)[1:]) if same else 0
+            yield from _places_between(files, number, previous, begin, is_wrong)
+        if after[row]:
+            yield from _places_between(files, number, begin + length, index.files[number].size, is_wrong)
+
+
+def _places_between(files: Files, number: int, begin: int, end: int, is_wrong: WrongLines) -> Iterator[str]:
+    """Yield the wrong lines between two right ones; the first one that is not blank, if a record has several."""
+    source, path = files.source, files.paths[number]
+    line = 1 + sum(
+        count_newlines(source.read(path, [ByteRange(at, min(_BLOCK, begin - at))])[0]) for at in range(0, begin, _BLOCK)
+    )
+    texts = bytes(source.read(path, [ByteRange(begin, end - begin)])[0]).split(b"\n")
+    full = [(line + k, text) for k, text in enumerate(texts) if text.strip()]
+    wrong = is_wrong([text.removesuffix(b"\r") for _, text in full])
+    for (place, _), flag in zip(full, wrong.tolist(), strict=True):
+        if flag or not wrong.any():
+            yield f"{files.name(number)}, line {place}"

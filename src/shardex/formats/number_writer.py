@@ -57,11 +57,18 @@ class NumberWriter(SeriesWriter):
     """Writes the arrays of samples of one field one after another, as numbers of one dtype.
 
     `dtypes` are those that the files can hold; `dtype` is the one to write, by default that of the field. Integers are
-    converted if they fit. Subclasses set `_shards`.
+    converted if they fit. `shards` are the options of `SeriesWriter`.
     """
 
     def __init__(
-        self, path: str, features: Features, mode: str, owned: str, dtype: str | None, dtypes: Collection[str]
+        self,
+        path: str,
+        mode: str,
+        features: Features,
+        owned: str,
+        dtype: str | None,
+        dtypes: Collection[str],
+        **shards: Any,
     ) -> None:
         if len(features) != 1:
             raise SchemaError(
@@ -78,7 +85,7 @@ class NumberWriter(SeriesWriter):
             )
         if self.dtype != self._given and (self.dtype.kind not in "iu" or self._given.kind not in "iu"):
             raise SchemaError(f"expected integers to convert to dtype={dtype!r}, got {features}")
-        super().__init__(path, mode, features, owned)
+        super().__init__(path, mode, features, owned, **shards)
 
     def _fit(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
         array: Any = sample.get(self.field)

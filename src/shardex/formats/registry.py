@@ -279,6 +279,12 @@ def _options_of(format: Format) -> list[str]:
     return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
 
 
+def option_types(function: Any) -> dict[str, Any]:
+    """Return the options of a format with their types: the keyword-only arguments of its `open` or its writer."""
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    return {one.name: one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}
+
+
 _PLAIN = (bool, int, float, str, NoneType)
 
 
@@ -295,9 +301,7 @@ def check_options(
     """
     if not options:
         return {}
-    options = dict(options)
-    parameters = inspect.signature(function, eval_str=True).parameters.values()
-    known = {one.name: one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}
+    options, known = dict(options), option_types(function)
     for option, given in options.items():
         if option not in known:
             has = ", ".join(known) or "none"

@@ -1,29 +1,34 @@
-"""Common code of the writers of record formats: fitting and encoding samples, numbered shards.
+"""Writers of record formats: fitting and encoding samples (`SampleWriter`), numbered shards (`ShardSeries`).
 
-`SampleWriter` is the base of the writers of record formats. `ShardSeries` writes encoded
-samples to numbered files of limited size. `files.StagedWriter` stages and publishes the files.
+`SeriesWriter` does both. `JsonEncoder` encodes samples as compact JSON: what JSON would change or cannot hold raises an
+error. `files.StagedWriter` stages and publishes the files.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from shardex.columns import located
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Features, fit_sample
+from shardex.features import Array, Feature, Features, encode_plain_json, fit_sample
+from shardex.features import Bytes as BytesFeature
 from shardex.files import Stage, StagedWriter
 from shardex.kernel import MISSING
 
 _UNLIMITED = 1 << 62
 
 
-def check_shard_options(shard_rows: int, shard_size: int, prefix: str) -> None:
+def _check_shard_options(shard_rows: int, shard_size: int, prefix: str) -> None:
     """Raise an error for limits below 1 and for prefixes that would hide the files or put them in another folder."""
     if shard_rows < 1 or shard_size < 1:
-        raise ArgumentError(f"expected shards of at least one sample and one byte, got {shard_rows} and {shard_size}")
+        found = f"shard_rows={shard_rows}" if shard_rows < 1 else f"shard_size={shard_size}"
+        raise ArgumentError(f"expected shards of at least one sample and one byte, got {found}")
     if not re.fullmatch(r"[^/\\._\0][^/\\\0]*", prefix):
         raise ArgumentError(f"expected a prefix of file names, without slashes and not hidden, got {prefix!r}")
 
@@ -163,9 +168,41 @@ class ShardSeries:
 
 
 class SeriesWriter(SampleWriter):
-    """Writer of one series of shards, whose records are the bytes of samples; subclasses set `_shards`."""
+    """Writer of numbered shards (``part-00000.jsonl`` and so on), whose records are the bytes of samples.
+
+    Shards have at most `rows` samples and `size` bytes. Subclasses refuse existing shards to which the samples do not
+    fit (`_check_existing`), and make shards that have more than records (`_series`).
+    """
 
     _shards: ShardSeries
+
+    def __init__(
+        self,
+        path: str,
+        mode: str,
+        features: Features,
+        owned: str,
+        *,
+        prefix: str,
+        extension: str,
+        rows: int = _UNLIMITED,
+        size: int = _UNLIMITED,
+        digits: int = 5,
+        publish_last: Sequence[str] = (),
+    ) -> None:
+        _check_shard_options(rows, size, prefix)
+        super().__init__(path, mode, features, owned, publish_last=publish_last)
+        with self._abort_on_error():
+            self._check_existing()
+            first = self._stage.next_number(prefix, extension)
+            self._shards = self._series(lambda number: f"{prefix}-{number:0{digits}d}{extension}", first, rows, size)
+
+    def _check_existing(self) -> None:
+        """Raise an error if the samples cannot be appended to the shards that are there."""
+
+    def _series(self, name: Callable[[int], str], first: int, rows: int, size: int) -> ShardSeries:
+        """Return the series of shards."""
+        return ShardSeries(self._stage, name, first, rows=rows, size=size)
 
     def _store(self, record: Any) -> None:
         self._shards.write(record)
@@ -173,3 +210,70 @@ class SeriesWriter(SampleWriter):
     def _finish(self) -> None:
         if self._shards.rows or not self._stage.existing:  # a dataset without samples is one empty shard
             self._shards.finish()
+
+
+class JsonEncoder:
+    """Encodes samples of these features; raises an error for features whose values JSON cannot hold.
+
+    >>> JsonEncoder(Features.of({"x": Array("int64", (None,)), "s": str}))({"x": np.arange(3), "s": "a"})
+    b'{"x":[0,1,2],"s":"a"}'
+    """
+
+    def __init__(self, features: Features) -> None:
+        _refuse_bytes(features)
+        self._shaped = {name: one for name, one in features.items() if any(_has_shape(one, name))}
+        """Fields that hold arrays of several dimensions."""
+
+    def __call__(self, sample: Mapping[str, Any]) -> bytes:
+        """Return the JSON of a sample; an error names the field."""
+        for name, feature in self._shaped.items():
+            feature.refuse_lost_shape(sample[name], name)
+        try:
+            return encode_plain_json({name: _plain(value) for name, value in sample.items()})
+        except SchemaError:
+            for name, value in sample.items():  # which field?
+                try:
+                    encode_plain_json(_plain(value))
+                except SchemaError as error:
+                    raise SchemaError(f"{error} - at field {name}") from None
+            raise
+
+
+def _refuse_bytes(features: Features) -> None:
+    """Refuse features whose values JSON cannot hold."""
+    for name, feature in (inner for field, outer in features.items() for inner in outer.nested(field)):
+        if isinstance(feature, BytesFeature):
+            raise SchemaError(
+                f"expected a feature that JSON can hold, got bytes - at field {name}; JSON has text but no bytes: "
+                'decode them to text, or choose a format that has them ("arrow", "tar")'
+            )
+        if isinstance(feature, Array) and feature.dtype is not None and np.dtype(feature.dtype).kind not in "biuf":
+            raise SchemaError(f"expected numbers that JSON can hold, got {feature} - at field {name}")
+
+
+def _has_shape(feature: Feature, name: str) -> Iterator[bool]:
+    parts = (part for _, part in feature.nested(name) if isinstance(part, Array))
+    return (part.shape is None or len(part.shape) > 1 for part in parts)
+
+
+def _plain(value: Any) -> Any:
+    """Return the value without arrays. Values that JSON would change raise an error, except NaN: it becomes null."""
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float) and not math.isinf(value):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
+        if value.dtype.kind == "f" and np.isinf(value).any():
+            raise SchemaError(
+                f"expected numbers that JSON can hold, got {value.dtype}{list(value.shape)} with infinity"
+            )
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise SchemaError("expected a value that JSON can hold, got bytes (decode them to text)")
+    raise SchemaError(f"expected a value that JSON can hold, got {type(value).__name__} {value!r}"[:200])

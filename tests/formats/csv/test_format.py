@@ -22,8 +22,8 @@ from shardex.errors import ArgumentError, FormatError, SchemaError, UnknownForma
 from shardex.features import ClassLabel, Features
 from shardex.files import find
 from shardex.formats import FORMATS, open_rows, record_fields
-from shardex.formats.csv import format as csv_files
-from shardex.formats.csv.format import CsvRows, create
+from shardex.formats import csv as csv_files
+from shardex.formats.csv import CsvRows, CsvWriter
 from tests.formats.jsonl.test_format import every, put
 
 NUMBERS = itertools.count()
@@ -394,7 +394,7 @@ def test_samples_without_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("schema", [{"x": bytes}, {"x": sx.Array("int8", (2,))}, {"x": sx.Json()}, {"x": list[str]}])
 def test_features_that_a_cell_cannot_hold_are_refused(tmp_path: Path, schema: Any) -> None:
     with pytest.raises(SchemaError, match="expected a feature that a cell of a CSV file can hold"):
-        create(str(tmp_path / "d"), Features.of(schema))
+        CsvWriter(str(tmp_path / "d"), Features.of(schema))
     assert not (tmp_path / "d").exists()
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import shardex as sx
 from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.formats import record_fields
+from shardex.formats.jsonl import JsonLines
 from shardex.formats.jsonl.columns import LineColumns, accepts
-from shardex.formats.jsonl.format import JsonLines
 from shardex.formats.record_fields import KeyScan
 from shardex.formats.record_rows import DictRows
 from shardex.kernel import Columns, Masked, Ranges, Segments

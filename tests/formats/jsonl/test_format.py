@@ -37,9 +37,8 @@ from shardex.features import Sequence as SequenceFeature
 from shardex.files import Scan, Stage, find
 from shardex.files import scan as scan_module
 from shardex.formats import FORMATS, lines, open_rows
-from shardex.formats.jsonl.format import JsonLines, create
-from shardex.formats.line_rows import LineRows
-from shardex.formats.lines import LineScanner
+from shardex.formats.jsonl import JsonLines, LineWriter
+from shardex.formats.lines import LineRows, LineScanner
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
 from shardex.sources import ByteRange, LocalSource, Source, Stat
@@ -80,7 +79,7 @@ def every(rows: Any, fields: Sequence[str] | None = None) -> list[dict[str, Any]
 
 
 def write(path: Path, features: Any, samples: Sequence[dict[str, Any]], **options: Any) -> Path:
-    writer = create(str(path), Features.of(features), **options)
+    writer = LineWriter(str(path), Features.of(features), **options)
     for sample in samples:
         writer.append(sample)
     writer.close()
@@ -691,20 +690,20 @@ def test_append_continues_the_numbering(tmp_path: Path) -> None:
 def test_append_that_would_not_sort_last_raises(tmp_path: Path) -> None:
     dump(tmp_path / "d" / "z.jsonl", {"n": 1})
     with pytest.raises(ArgumentError, match=r"expected shards that sort before part-00000\.jsonl, got z\.jsonl"):
-        create(str(tmp_path / "d"), Features.of({"n": int}), mode="append")
+        LineWriter(str(tmp_path / "d"), Features.of({"n": int}), mode="append")
     put(tmp_path / "e" / "a.ndjson")
     with pytest.raises(SchemaError, match=r"expected nothing but \.jsonl files to append to, got a\.ndjson too"):
-        create(str(tmp_path / "e"), Features.of({"n": int}), mode="append")
+        LineWriter(str(tmp_path / "e"), Features.of({"n": int}), mode="append")
     assert sorted(os.listdir(tmp_path)) == ["d", "e"]
 
 
 def test_modes(tmp_path: Path) -> None:
     path = write(tmp_path / "d", {"n": int}, [{"n": 1}])
     with pytest.raises(AlreadyExistsError, match="there already"):
-        create(str(path), Features.of({"n": int}))
+        LineWriter(str(path), Features.of({"n": int}))
     write(path, {"s": str}, [{"s": "new"}], mode="overwrite")
     assert every(opened(path)) == [{"s": "new"}]
-    writer = create(str(path), Features.of({"n": int}), mode="overwrite")
+    writer = LineWriter(str(path), Features.of({"n": int}), mode="overwrite")
     writer.append({"n": 5})
     writer.abort()
     writer.abort()
@@ -715,7 +714,7 @@ def test_modes(tmp_path: Path) -> None:
 
 
 def test_nothing_is_visible_before_close(tmp_path: Path) -> None:
-    writer = create(str(tmp_path / "d"), Features.of({"n": int}))
+    writer = LineWriter(str(tmp_path / "d"), Features.of({"n": int}))
     writer.append({"n": 1})
     assert not (tmp_path / "d").exists()
     writer.close()
@@ -734,7 +733,7 @@ def test_append_after_a_full_disk_loses_no_taken_sample(tmp_path: Path, monkeypa
         return append(self, path, pieces, size)
 
     monkeypatch.setattr(Stage, "append", failing)
-    writer = create(str(tmp_path / "d"), Features.of({"n": int}))
+    writer = LineWriter(str(tmp_path / "d"), Features.of({"n": int}))
     writer._shards._buffer = 20
     taken = []
     for k in range(20):
@@ -766,7 +765,7 @@ def test_writing_no_samples(tmp_path: Path) -> None:
 )
 def test_features_that_json_cannot_hold_raise(tmp_path: Path, feature: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
-        create(str(tmp_path / "d"), Features.of({"f": feature}))
+        LineWriter(str(tmp_path / "d"), Features.of({"f": feature}))
     assert not os.listdir(tmp_path)
 
 
@@ -790,7 +789,7 @@ def test_features_that_json_cannot_hold_raise(tmp_path: Path, feature: Any, mess
     ],
 )
 def test_refused_sample_is_not_written(tmp_path: Path, sample: dict[str, Any], message: str) -> None:
-    writer = create(str(tmp_path / "d"), Features.of({"j": Json()}))
+    writer = LineWriter(str(tmp_path / "d"), Features.of({"j": Json()}))
     writer.append({"j": 1})
     with pytest.raises(SchemaError, match=message):
         writer.append(sample)
@@ -804,7 +803,7 @@ def test_refused_sample_is_not_written(tmp_path: Path, sample: dict[str, Any], m
 )
 def test_wrong_shard_options_raise(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="expected"):
-        create(str(tmp_path / "d"), Features.of({"n": int}), **options)
+        LineWriter(str(tmp_path / "d"), Features.of({"n": int}), **options)
     assert not os.listdir(tmp_path)
 
 

@@ -31,8 +31,8 @@ from shardex.errors import (
     StorageFullError,
 )
 from shardex.features import Features
-from shardex.formats.parquet import format as parquet
-from shardex.formats.parquet.format import create
+from shardex.formats import parquet
+from shardex.formats.parquet import ParquetWriter
 from shardex.kernel import Columns
 from tests.strategies import datasets
 
@@ -163,7 +163,7 @@ def test_exception_leaves_the_target_unchanged(tmp_path: Path) -> None:
 
 
 def test_append_after_close_and_after_abort_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = create(str(tmp_path / "a"), Features.of(SCHEMA), mode="create")
+    out = ParquetWriter(str(tmp_path / "a"), Features.of(SCHEMA), mode="create")
     out.append(samples(1)[0])
     out.close()
     out.close()
@@ -173,7 +173,7 @@ def test_append_after_close_and_after_abort_raises(tmp_path: Path, monkeypatch: 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    out = create(str(tmp_path / "b"), Features.of(SCHEMA), mode="create", row_group_rows=1)
+    out = ParquetWriter(str(tmp_path / "b"), Features.of(SCHEMA), mode="create", row_group_rows=1)
     monkeypatch.setattr(pq.ParquetWriter, "write_batch", full)
     with pytest.raises(StorageFullError, match="cannot write: No space left on device"):
         out.append(samples(1)[0])

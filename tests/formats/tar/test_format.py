@@ -51,11 +51,10 @@ from shardex.features import (
     Value,
 )
 from shardex.files import Files, Scan, find
-from shardex.formats import FORMATS, format_named, open_rows
-from shardex.formats.tar import format as tar
+from shardex.formats import FORMATS, format_named, open_rows, tar
+from shardex.formats.tar import TarRows
 from shardex.formats.tar.blocks import header, padding
-from shardex.formats.tar.format import TarRows, create
-from shardex.formats.tar.members import TarScanner, split_name
+from shardex.formats.tar.members import TarScanner, TarWriter, split_name
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
 from shardex.sources import CachedSource, LocalSource, Source
@@ -842,7 +841,7 @@ SAMPLES = st.fixed_dictionaries(
 
 
 def write(path: Path, features: Any, samples: Any, mode: str = "create", **options: Any) -> None:
-    out = create(str(path), Features.of(features), mode=mode, **options)
+    out = TarWriter(str(path), Features.of(features), mode=mode, **options)
     for sample in samples:
         out.append(sample)
     out.close()
@@ -941,7 +940,7 @@ def test_modes(tmp_path: Path) -> None:
     path = tmp_path / "out"
     write(path, {"txt": str}, [{"txt": "a"}, {"txt": "b"}])
     with pytest.raises(AlreadyExistsError):
-        create(str(path), Features.of({"txt": str}), mode="create")
+        TarWriter(str(path), Features.of({"txt": str}), mode="create")
     write(path, {"txt": str, "cls": int}, [{"txt": "c", "cls": 1}], mode="append")
     rows = open_tar(path)
     assert rows.read(np.arange(3)).to_samples() == [
@@ -955,7 +954,7 @@ def test_modes(tmp_path: Path) -> None:
         "shard-000001.tar",
     ]
     with pytest.raises(ArgumentError, match=r"expected shards that sort before a-00000\.tar, got shard-000001\.tar"):
-        create(str(path), Features.of({"txt": str}), mode="append", prefix="a")
+        TarWriter(str(path), Features.of({"txt": str}), mode="append", prefix="a")
     write(path, {"txt": str}, [{"txt": "new"}], mode="overwrite")
     assert all_samples(open_tar(path)) == [{"__key__": "000000000", "txt": "new"}]
     assert sorted(os.listdir(tmp_path)) == ["out"]
@@ -969,7 +968,7 @@ def test_writing_no_samples(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["a.b", "..", "../a", "a/../b", "/a", "", "a\0", "__a__/b", "a/b.c", 7, "\ud800"])
 def test_invalid_keys_raise(key: Any, tmp_path: Path) -> None:
-    out = create(str(tmp_path / "out"), Features.of({"txt": str}), mode="create")
+    out = TarWriter(str(tmp_path / "out"), Features.of({"txt": str}), mode="create")
     with pytest.raises(SchemaError, match=r"expected (a key that is a relative name|text).* - at sample 0"):
         out.append({"__key__": key, "txt": ""})
     out.append({"__key__": "d.x/good", "txt": ""})
@@ -996,7 +995,7 @@ def test_invalid_keys_raise(key: Any, tmp_path: Path) -> None:
 )
 def test_refused_sample_is_not_written(sample: dict[str, Any], message: str, tmp_path: Path) -> None:
     features = Features.of({"x": Array("float32", (3,)), "s": Optional(Text()), "f": Optional(Value("float64"))})
-    out = create(str(tmp_path / "out"), features, mode="create")
+    out = TarWriter(str(tmp_path / "out"), features, mode="create")
     out.append({"x": [1, 2, 3]})
     with pytest.raises(SchemaError, match=message):
         out.append(sample)
@@ -1036,12 +1035,12 @@ def test_fields_that_cannot_be_extensions_raise(tmp_path: Path) -> None:
         ),
     ]:
         with pytest.raises(SchemaError, match=message):
-            create(str(tmp_path / "out"), Features.of(features), mode="create")
+            TarWriter(str(tmp_path / "out"), Features.of(features), mode="create")
     with pytest.raises(SchemaError, match="expected a sample with at least one field"):
         write(tmp_path / "none", {"s": Optional(Text())}, [{"s": None}])
     for options in ({"shard_rows": 0}, {"shard_size": 0}, {"prefix": "../x"}, {"prefix": ".x"}):
         with pytest.raises(ArgumentError, match="expected"):
-            create(str(tmp_path / "out"), Features.of({"s": str}), mode="create", **cast(Any, options))
+            TarWriter(str(tmp_path / "out"), Features.of({"s": str}), mode="create", **cast(Any, options))
     assert not (tmp_path / "out").exists()
 
 

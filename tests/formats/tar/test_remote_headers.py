@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import shardex as sx
 from shardex.errors import FormatError
 from shardex.formats.tar.blocks import Member, header, members_of, padding
-from shardex.formats.tar.lanes import LANES
-from shardex.formats.tar.remote_headers import RemoteHeaders
+from shardex.formats.tar.remote_headers import LANES, RemoteHeaders
 from shardex.sources import ByteRange, CachedSource, LocalSource
 from shardex.sources.memory import MemorySource
 from tests.fake_remote import FakeRemote

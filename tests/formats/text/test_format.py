@@ -11,8 +11,8 @@ from shardex.errors import ArgumentError, FieldError, FormatError, SchemaError, 
 from shardex.features import Features, Text
 from shardex.files import find
 from shardex.formats import FORMATS, open_rows
-from shardex.formats.line_rows import TextRows
-from shardex.formats.text.format import DocumentRows, create
+from shardex.formats.lines import TextRows
+from shardex.formats.text import DocumentRows, TextWriter
 from tests.formats.jsonl.test_format import every, put
 
 
@@ -121,4 +121,4 @@ def test_text_that_a_line_cannot_hold_raises(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("schema", [{"a": str, "b": str}, {"n": int}, {"t": str | None}])
 def test_other_fields_are_refused(tmp_path: Path, schema: Any) -> None:
     with pytest.raises(SchemaError, match=r"expected one field of text for the format text, got .* format jsonl"):
-        create(str(tmp_path / "d"), Features.of(schema))
+        TextWriter(str(tmp_path / "d"), Features.of(schema))

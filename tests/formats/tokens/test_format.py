@@ -30,10 +30,10 @@ from shardex.errors import (
 from shardex.features import Array, Features
 from shardex.files import Scan, find
 from shardex.formats import FORMATS, open_rows
+from shardex.formats import tokens as numbers
 from shardex.formats.number_rows import NumberRows, NumberWindowRows
-from shardex.formats.tokens import files as numbers
-from shardex.formats.tokens.files import LengthScanner
-from shardex.formats.tokens.format import create
+from shardex.formats.sample_writer import ShardSeries
+from shardex.formats.tokens import LengthScanner, TokenWriter
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
 from shardex.sources import Source
@@ -70,7 +70,7 @@ def every(rows: Any) -> list[list[Any]]:
 def write(path: Path, features: Any, arrays: Sequence[Any], **options: Any) -> Path:
     described = Features.of(features)
     (name,) = described
-    writer = create(str(path), described, **options)
+    writer = TokenWriter(str(path), described, **options)
     for array in arrays:
         writer.append({name: array})
     writer.close()
@@ -283,22 +283,22 @@ def test_append_adds_shards(tmp_path: Path) -> None:
 )
 def test_schemas_of_other_than_arrays_raise(tmp_path: Path, schema: Any) -> None:
     with pytest.raises(SchemaError, match="expected arrays of one dimension, all of one length, got"):
-        create(str(tmp_path / "d"), Features.of(schema))
+        TokenWriter(str(tmp_path / "d"), Features.of(schema))
     assert not os.listdir(tmp_path)
 
 
 def test_wrong_windows_and_dtypes_raise(tmp_path: Path) -> None:
     for schema, window in (((3,), 4), ((3,), 0), ((None,), -1)):
         with pytest.raises(ArgumentError, match="expected a window of at least 1 that fits"):
-            create(str(tmp_path / "d"), Features.of({"a": Array("uint16", schema)}), window=window)
+            TokenWriter(str(tmp_path / "d"), Features.of({"a": Array("uint16", schema)}), window=window)
     with pytest.raises(SchemaError, match="expected windows of at least one number"):
-        create(str(tmp_path / "d"), Features.of({"a": Array("uint16", (0,))}))
+        TokenWriter(str(tmp_path / "d"), Features.of({"a": Array("uint16", (0,))}))
     with pytest.raises(SchemaError, match="expected a little-endian dtype of numbers"):
-        create(str(tmp_path / "d"), Features.of({"a": Array("datetime64[s]", (1,))}))
+        TokenWriter(str(tmp_path / "d"), Features.of({"a": Array("datetime64[s]", (1,))}))
 
 
 def test_refused_sample_is_not_written(tmp_path: Path) -> None:
-    writer = create(str(tmp_path / "d"), FREE)
+    writer = TokenWriter(str(tmp_path / "d"), FREE)
     writer.append({"tokens": np.array([1], np.uint16)})
     for bad, message in (
         ([70_000], r"expected uint16\[\?\], got list"),
@@ -319,7 +319,7 @@ def test_refused_sample_is_not_written(tmp_path: Path) -> None:
 
 
 def test_caller_may_reuse_the_array(tmp_path: Path) -> None:
-    writer = create(str(tmp_path / "d"), FREE)
+    writer = TokenWriter(str(tmp_path / "d"), FREE)
     array = np.zeros(2, np.uint16)
     for k in range(3):
         array[:] = k
@@ -327,7 +327,7 @@ def test_caller_may_reuse_the_array(tmp_path: Path) -> None:
     writer.abort()
     writer.abort()
     assert not os.listdir(tmp_path)
-    writer = create(str(tmp_path / "d"), FREE)
+    writer = TokenWriter(str(tmp_path / "d"), FREE)
     for k in range(3):
         array[:] = k
         writer.append({"tokens": array})
@@ -337,7 +337,7 @@ def test_caller_may_reuse_the_array(tmp_path: Path) -> None:
 
 def test_samples_beyond_uint32_widen_the_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbers, "_NARROW", 4)
-    monkeypatch.setattr(numbers, "_FLUSH", 6)
+    monkeypatch.setitem(ShardSeries.__init__.__kwdefaults__ or {}, "buffer", 6)
     arrays = [[1], [1, 2], [1, 2, 3], [7] * 5, [8]]
     path = write(tmp_path / "d", FREE, arrays, shard_size=8)
     assert json.loads((path / "tokens.json").read_bytes())["lengths"] == "uint64"

@@ -22,8 +22,8 @@ from shardex.files import Files
 from shardex.formats import csv as csv_files
 from shardex.formats import jsonl
 from shardex.formats.csv import CsvRows
-from shardex.formats.folder.files import FILE_NAME
 from shardex.formats.jsonl import JsonLines
+from shardex.formats.media_folders import FILE_NAME
 from shardex.kernel import Columns, Integers
 
 UNMATCHED = ("raise", "skip")

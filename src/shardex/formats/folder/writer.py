@@ -13,10 +13,9 @@ from typing import Any
 
 from shardex.errors import ArgumentError, PathError, SchemaError, storage_errors
 from shardex.features import ClassLabel, Features, Media, Text
-from shardex.formats.folder.files import FILE_NAME, KINDS, is_metadata, is_shown, kind_of_name
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.json_text import JsonEncoder
-from shardex.formats.sample_writer import SampleWriter, ShardSeries
+from shardex.formats.media_folders import FILE_NAME, KINDS, is_metadata, is_shown, kind_of_name
+from shardex.formats.sample_writer import JsonEncoder, SampleWriter, ShardSeries
 from shardex.sources import check_path
 
 TABLE = "metadata.jsonl"
@@ -59,9 +58,9 @@ def extension_for(data: bytes, kind: str) -> str:
 
 
 class MediaWriter(SampleWriter):
-    """Writes media files and their metadata; made by `format.create`."""
+    """Writes media files, and their other fields to ``metadata.jsonl``."""
 
-    def __init__(self, path: str, features: Features, mode: str) -> None:
+    def __init__(self, path: str, features: Features, *, mode: str = "create") -> None:
         if mode == "append":
             raise ArgumentError('expected mode "create" or "overwrite", got "append", which is not supported')
         media = [name for name, feature in features.items() if isinstance(feature, Media)]

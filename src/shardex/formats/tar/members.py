@@ -9,7 +9,7 @@ import os
 import re
 import warnings
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ from shardex.errors import (
 )
 from shardex.features import MSGPACK, Features, Opaque, Optional, Text, contains
 from shardex.files import Files, Index, Scan, find
-from shardex.formats.sample_writer import SeriesWriter, check_shard_options
+from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.formats.tar import fields as tar_fields
 from shardex.formats.tar.blocks import ADVICE, Member, MissingEndError, header, members_of, padding, tar_series
 from shardex.formats.tar.remote_headers import header_bytes
@@ -218,25 +218,42 @@ def _mapped(path: str) -> memoryview:
 
 
 class TarWriter(SeriesWriter):
-    """Writes samples as members of numbered tars; made by `tar.create`."""
+    """Writes samples as members of ``shard-000000.tar`` and so on.
+
+    With ``layout="msgpack"`` a sample is one member: a map of all its fields, with arrays in the compact form.
+
+    >>> import tempfile; folder = tempfile.mkdtemp()
+    >>> from shardex.features import Array; from shardex.formats import open_rows
+    >>> out = TarWriter(folder, Features.of({"history": Array("float32", (2,)), "cls": int}), mode="create")
+    >>> out.append({"history": [1, 2], "cls": 7}); out.close()
+    >>> open_rows(folder).sample(0)
+    {'__key__': '000000000', 'history.npy': array([1., 2.], dtype=float32), 'cls': 7}
+    """
 
     def __init__(
-        self, path: str, features: Features, mode: str, shard_rows: int, shard_size: int, prefix: str, layout: str
+        self,
+        path: str,
+        features: Features,
+        *,
+        mode: str,
+        shard_rows: int = 10_000,
+        shard_size: int = 1 << 30,
+        prefix: str = "shard",
+        layout: str = "parts",
     ) -> None:
         if layout not in LAYOUTS:
             raise ArgumentError(f"expected a layout out of {', '.join(LAYOUTS)}, got {layout!r}")
-        check_shard_options(shard_rows, shard_size, prefix)
         fields = Features({name: feature for name, feature in features.items() if name != KEY})
         self._as_map = layout == "msgpack"
         self._extensions = _check_map_fields(fields) if self._as_map else _extensions_of(fields)
-        super().__init__(path, mode, Features({**fields, KEY: Optional(Text())}), OWNED)
-        with self._abort_on_error():
-            first = self._stage.next_number(prefix, ".tar")
-        self._shards = tar_series(
-            self._stage, lambda number: f"{prefix}-{number:06d}.tar", first, rows=shard_rows, size=shard_size
-        )
+        features = Features({**fields, KEY: Optional(Text())})
+        options: Any = {"prefix": prefix, "extension": ".tar", "rows": shard_rows, "size": shard_size, "digits": 6}
+        super().__init__(path, mode, features, OWNED, **options)
         self._first_key: int | None = None
         self._last_key: str | None = None
+
+    def _series(self, name: Callable[[int], str], first: int, rows: int, size: int) -> ShardSeries:
+        return tar_series(self._stage, name, first, rows=rows, size=size)
 
     def _encode(self, sample: Mapping[str, Any]) -> tuple[str, bytes]:
         fields = dict(sample)

@@ -1,1 +1,126 @@
-"""Text files, by lines or as whole documents."""
+"""Text files: samples of one line each, or of one file each, with the field `text`.
+
+`LineScanner` finds the lines once, `DocumentScanner` the extent of whole files; an `Index` stores them, and each sample
+is a byte range. A byte order mark and carriage returns before newlines are left out. `TextWriter` writes lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardex.errors import ArgumentError, SchemaError
+from shardex.features import Features, Text
+from shardex.files import Files, Index, Scan
+from shardex.formats.join_shards import JoinShards
+from shardex.formats.lines import BOM, LineRows, LineScanner, TextRows, data_files
+from shardex.formats.registry import Format
+from shardex.formats.sample_writer import SeriesWriter
+from shardex.sources import ByteRange, Source
+from shardex.workers import ExecutorLike
+
+__all__ = [
+    "FORMAT",
+]
+
+EXTENSIONS = (".txt",)
+OWNED = r"[^/]+-\d{5,}\.txt"
+"""Regular expression of the files that the writer makes: overwriting must not remove other texts."""
+
+
+def open(
+    files: Files,
+    *,
+    schema: Features | None = None,
+    lines: bool = True,
+    decode: str = "text",
+    rebuild: bool = False,
+    progress: bool | None = None,
+    workers: int | None = None,
+    executor: ExecutorLike = None,
+) -> TextRows:
+    """Open the lines of these files, or with ``lines=False`` whole files, as the field `text`.
+
+    ``decode="bytes"`` returns them undecoded in the field `data`.
+    """
+    if decode not in ("text", "bytes"):
+        raise ArgumentError(
+            f'expected decode to be "text" or "bytes" for the format text, got {decode!r}; '
+            'to parse each line as JSON, open with format="jsonl"'
+        )
+    scanner = LineScanner(skip_blank=False) if lines else DocumentScanner()
+    files = data_files(files, EXTENSIONS)
+    index = Index.of(files, scanner, rebuild=rebuild, progress=progress, workers=workers, executor=executor)
+    kind = LineRows if lines else DocumentRows
+    return kind(files, index, decode, None if schema is None else Features.of(schema))
+
+
+@dataclass(frozen=True)
+class DocumentScanner:
+    """Finds one sample in each file: all of it, without a byte order mark.
+
+    >>> from shardex.sources.memory import MemorySource
+    >>> DocumentScanner().scan(MemorySource({"a.txt": b"one\\ntwo"}), "a.txt")["length"].tolist()
+    [7]
+    """
+
+    in_python: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name and version of the scanner; a new version rebuilds indexes."""
+        return "documents 1"
+
+    def scan(self, source: Source, path: str) -> Scan:
+        """Return offset and length of the one sample."""
+        size = source.stat(path).size
+        head = bytes(source.read(path, [ByteRange(0, min(size, len(BOM)))])[0])
+        begin = len(BOM) if head == BOM else 0
+        return {"offset": np.array([begin]), "length": np.array([size - begin])}
+
+
+class DocumentRows(TextRows):
+    """Samples that are whole files."""
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+class TextWriter(SeriesWriter):
+    """Writes samples of one text field as lines of ``part-00000.txt`` and so on."""
+
+    def __init__(
+        self,
+        path: str,
+        features: Features,
+        *,
+        mode: str = "create",
+        shard_rows: int = 1_000_000,
+        shard_size: int = 256 << 20,
+        prefix: str = "part",
+    ) -> None:
+        if list(features.values()) != [Text()]:
+            raise SchemaError(
+                f"expected one field of text for the format text, got {features}; choose the format jsonl for others"
+            )
+        (self._field,) = features
+        options: Any = {"prefix": prefix, "extension": ".txt", "rows": shard_rows, "size": shard_size}
+        super().__init__(path, mode, features, OWNED, **options)
+
+    def _encode(self, sample: Mapping[str, Any]) -> bytes:
+        text: str = sample[self._field]
+        if "\n" in text or text.endswith("\r") or text.startswith("\ufeff"):
+            raise SchemaError(
+                f"expected text that one line can hold, got {text[:60]!r}, which would be read as something else: a "
+                "newline, a carriage return at the end, or a byte order mark; choose the format jsonl"
+            )
+        try:
+            return text.encode() + b"\n"
+        except UnicodeEncodeError as error:
+            raise SchemaError(f"expected text that UTF-8 can hold, got {text[:60]!r}: {error.reason}") from None
+
+
+FORMAT = Format(open, TextWriter, JoinShards(OWNED, ".txt"))

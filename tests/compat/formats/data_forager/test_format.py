@@ -25,8 +25,8 @@ from shardex.errors import (
 from shardex.features import Array, Features
 from shardex.files import find
 from shardex.formats import open_rows
-from shardex.formats.jsonl.format import JsonLines
-from shardex.formats.line_rows import LineRows
+from shardex.formats.jsonl import JsonLines
+from shardex.formats.lines import LineRows
 from shardex.formats.number_rows import NumberRows, NumberWindowRows
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "data-forager"

@@ -31,7 +31,6 @@ from shardex.formats import (
     SeriesWriter,
     ShardRows,
     array_fields,
-    check_shard_options,
 )
 from shardex.formats.jsonl import JSON_LINES, check_decode, rows_of_lines
 from shardex.formats.tokens import checked_dtype, dtype_of_names
@@ -115,7 +114,6 @@ def create(
     path: str, features: Features, *, mode: str = "create", prefix: str = "part", shard_size: int = 1 << 30
 ) -> SeriesWriter:
     """Return a writer of a folder that data-forager reads; the features decide whether it holds tokens or lines."""
-    check_shard_options(1, shard_size, prefix)
     if mode == "append":
         raise ArgumentError(
             'expected mode "create" or "overwrite", got "append": folders of data-forager cannot be appended to'

@@ -30,15 +30,24 @@ class _IndexedWriter(SeriesWriter):
     """Writes records to a series of files, and the place of each to the index."""
 
     def __init__(
-        self, path: str, features: Features, mode: str, folder: str, name: Callable[[int], str], shard_size: int
+        self,
+        path: str,
+        features: Features,
+        mode: str,
+        prefix: str,
+        folder: str,
+        name: Callable[[int], str],
+        shard_size: int,
     ) -> None:
-        super().__init__(path, mode, features, OWNED, publish_last=(NAMES, TABLE))
-        with self._abort_on_error():
-            self._table = IndexTable(self._stage, "index")
-            if folder:
-                os.makedirs(self._stage.place.path(folder))
-            self._shards = ShardSeries(self._stage, name, size=shard_size)
-        self._name = name
+        self._folder, self._name = folder, name
+        options: Any = {"prefix": prefix, "extension": "", "size": shard_size, "publish_last": (NAMES, TABLE)}
+        super().__init__(path, mode, features, OWNED, **options)
+
+    def _series(self, name: Callable[[int], str], first: int, rows: int, size: int) -> ShardSeries:
+        self._table = IndexTable(self._stage, "index")
+        if self._folder:
+            os.makedirs(self._stage.place.path(self._folder))
+        return ShardSeries(self._stage, self._name, size=size)
 
     def _store(self, record: Any) -> None:
         table, shards = self._table, self._shards
@@ -81,7 +90,7 @@ class TokenSampleWriter(_IndexedWriter):
         def name(number: int) -> str:
             return f"{_FOLDER}/{prefix}-{number:05d}-tokenized-samples{extension}"
 
-        super().__init__(path, features, mode, _FOLDER, name, shard_size)
+        super().__init__(path, features, mode, prefix, _FOLDER, name, shard_size)
         self._size, self._kinds = size, kinds
 
     def _fit(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -107,7 +116,8 @@ class LineSampleWriter(_IndexedWriter):
 
     def __init__(self, path: str, features: Features, mode: str, prefix: str, shard_size: int) -> None:
         self._to_json = JsonEncoder(features)
-        super().__init__(path, features, mode, "", lambda number: f"{prefix}-{number:05d}.jsonl", shard_size)
+        name = lambda number: f"{prefix}-{number:05d}.jsonl"  # noqa: E731
+        super().__init__(path, features, mode, prefix, "", name, shard_size)
 
     def _encode(self, sample: Mapping[str, Any]) -> bytes:
         return self._to_json(sample) + b"\n"

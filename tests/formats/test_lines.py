@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import shardex as sx
 from shardex.errors import ArgumentError, FormatError, ShardexError
-from shardex.formats import open_rows, wrong_lines
+from shardex.formats import lines, open_rows
 from tests.formats.jsonl.test_format import every, put
 
 JSON = b'{"a": 1}\n{"a": 2\n\n{"a": NaN}\nnot json\n"\xff"\n{"a": 4}\n{"a"\n'
@@ -59,7 +59,7 @@ def test_wrong_records_are_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
 def test_blocks_do_not_change_what_is_left_out(tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wrong_lines, "_BLOCK", block)
+    monkeypatch.setattr(lines, "_BLOCK", block)
     put(tmp_path / "a.csv", CSV)
     assert [one["a"] for one in every(skipped(tmp_path)[0])] == [1, 3, 9, 11]
 
