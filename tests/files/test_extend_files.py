@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shardex.errors import AlreadyExistsError
-from shardex.files import extend_files
-from shardex.files.extend_files import LOCK, extend_together
+from shardex.files import append_together
+from shardex.files.append_together import LOCK, extend_together
 
 OLD = {"a": b"old a", "index": b"old"}
 NEW = {"a": b"+new a", "b": b"new b", "index": b"+new"}
@@ -64,19 +64,21 @@ def test_missing_index_is_made(tmp_path: Path, new: str) -> None:
 
 def failing(step: str, count: int, fail: Callable[[], object]) -> None:
     """Make the count-th call of a step of the publication fail, after it has done its work."""
-    original, calls = getattr(extend_files, step), iter(range(count, -1, -1))
+    original, calls = getattr(append_together, step), iter(range(count, -1, -1))
 
     def wrapped(*args: Any) -> None:
         original(*args)
         if next(calls, -1) == 0:
             fail()
 
-    setattr(extend_files, step, wrapped)
+    setattr(append_together, step, wrapped)
 
 
-@pytest.mark.parametrize(("step", "count"), [("_make_index", 0), ("_extend", 0), ("_extend", 1), ("sync_folder", 0)])
+@pytest.mark.parametrize(
+    ("step", "count"), [("_make_index", 0), ("_extend_file", 0), ("_extend_file", 1), ("sync_folder", 0)]
+)
 def test_error_changes_nothing(new: str, target: str, monkeypatch: pytest.MonkeyPatch, step: str, count: int) -> None:
-    monkeypatch.setattr(extend_files, step, getattr(extend_files, step))  # is restored after the test
+    monkeypatch.setattr(append_together, step, getattr(append_together, step))  # is restored after the test
 
     def fail() -> None:
         raise KeyboardInterrupt
@@ -97,8 +99,8 @@ def _killed(new: str, target: str, step: str, count: int) -> None:
     ("step", "count", "published"),
     [
         ("_make_index", 0, False),
-        ("_extend", 0, False),
-        ("_extend", 1, False),
+        ("_extend_file", 0, False),
+        ("_extend_file", 1, False),
         ("sync_folder", 0, False),
         ("sync_folder", 1, True),
     ],

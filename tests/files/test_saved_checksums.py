@@ -12,7 +12,7 @@ import pytest
 
 import shardex as sx
 from shardex.errors import ArgumentError, ChecksumError, ShardexError, StaleIndexError
-from shardex.sources.checked_source import BLOCK
+from shardex.files.saved_checksums import BLOCK
 from tests.formats.cases import WITH_BORDERS, format_case
 
 FORMATS = [name for name in WITH_BORDERS if name not in ("arrow", "columns_tar", "data_forager")]

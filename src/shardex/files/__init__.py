@@ -13,18 +13,13 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 - `sample_index`: the saved index: file, offset and length of each sample
 - `packed_columns`: the columns of an index, stored in few bytes for each sample
 - `sidecar`: saves derived data next to the files, or in the cache folder
-- `saved_checksums`: saved checksums for files whose format has none
-- `staging`: temporary folders of writers, whose files are published in one step
-- `publication`: the interface for that, and what may be at the target before
-- `local_publication`: renames a folder, exchanges two, or links files into one
-- `upload`: stores files one by one at a URL, under a claim
-- `append_records`: several files that are added to a folder become visible together
-- `extend_files`: bytes that are added to the ends of several files become visible together
-- `all_or_nothing`: base class of writers: open, then closed (all published) or aborted (nothing published)
+- `saved_checksums`: saved checksums for files whose format has none, and the source that checks them
+- `staging`: writers that publish all or nothing, and the temporary folder of their files
+- `publication`: how files become visible: in a local folder by renames and links, at a URL one by one under a claim
+- `append_together`: files, and bytes at the ends of files, that are added to a folder become visible together
 """
 
-from shardex.files.all_or_nothing import AllOrNothing
-from shardex.files.append_records import undo_unfinished, visible_paths
+from shardex.files.append_together import undo_unfinished, visible_paths
 from shardex.files.find import (
     LATEST_EVERY,
     LATEST_VERSION,
@@ -36,14 +31,13 @@ from shardex.files.find import (
     newest_manifests,
 )
 from shardex.files.folder_listing import FolderListing, forget, list_folder
-from shardex.files.local_publication import Listing
 from shardex.files.patterns import expand_braces, named_split, natural_order
-from shardex.files.publication import MODES, check_mode
+from shardex.files.publication import MODES, Listing, check_mode, publication_at
 from shardex.files.sample_index import Index, IndexedFile, probe
 from shardex.files.saved_checksums import with_checksums
 from shardex.files.scan import Scan, scan_all, scan_each
 from shardex.files.sidecar import Sidecar, decode_sidecar, load_related_sidecars, load_sidecars, save_sidecar
-from shardex.files.staging import Stage, StagedWriter, publication_at
+from shardex.files.staging import AllOrNothing, Stage, StagedWriter
 
 __all__ = [
     "LATEST_EVERY",

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import takewhile
 
 from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, PathError, ShardexError, storage_errors
-from shardex.files.append_records import visible_matches, visible_paths
+from shardex.files.append_together import visible_matches, visible_paths
 from shardex.files.compressed_files import present_content
 from shardex.files.folder_listing import FolderListing, load_listing
 from shardex.files.patterns import expand_braces, has_wildcards, literal_prefix, matching, natural_order

@@ -20,7 +20,7 @@ import pyarrow as pa
 import xxhash
 
 from shardex.errors import ChecksumError, storage_errors
-from shardex.files.append_records import FOLDER
+from shardex.files.append_together import FOLDER
 from shardex.files.patterns import natural_order
 from shardex.files.sidecar import Sidecar, decode_sidecar, load_sidecars, remove_sidecar, save_sidecar
 from shardex.kernel import Integers

@@ -1,19 +1,47 @@
-"""How new files become visible at a place: the interface `Publication`, and what may be there before.
+"""How new files become visible at a place: `publication_at` chooses a `Publication`.
 
-`local_publication` moves a folder into place, links its files into an existing one, or adds their bytes to files there;
-`upload` stores files one by one at a URL. `staging.publication_at` chooses. A stream of samples and the parts of a job
-take the same way: their files are in a temporary folder, or are copied inside of the storage (`Publication.add`).
+A stream of samples and the parts of a job take the same way: their files are in a temporary folder, or are copied
+inside of the storage (`Publication.add`).
+
+`LocalPublication` publishes in a local folder, by steps that the file system makes as a whole:
+
+- a new dataset appears by one rename, an overwritten one by the exchange of two folders;
+- appended files are synced and then linked into the existing folder, all of them or none, in place of others if
+  `replaces` says so, or their bytes are added to existing files (`append_together`).
+
+Files that another writer has published at the same place in the meantime are replaced only in mode "overwrite".
+
+`Upload` publishes at a URL, where nothing can be renamed: files are uploaded or copied one by one, and each appears
+whole. A claim file, which is there from before the first one until after the last one, keeps other writers and readers
+away. Files that exist at a URL are never replaced or added to.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import fcntl
+import os
+import re
+import secrets
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from shardex.errors import AlreadyExistsError, ArgumentError, storage_errors
-from shardex.sources import LocalSource, Place
+from shardex.errors import AlreadyExistsError, ArgumentError, NotFoundError, ShardexError, storage_errors
+from shardex.files.append_together import (
+    CLAIM,
+    extend_together,
+    link_together,
+    pending_names,
+    undo_unfinished,
+    visible_paths,
+)
+from shardex.files.patterns import natural_order
+from shardex.sources import LocalSource, Place, make_folder, place_of, sync_file, sync_folder
 
 MODES = ("create", "append", "overwrite")
 Copy = Callable[[Mapping[str, str], str | None], None]
@@ -97,7 +125,7 @@ class Publication(ABC):
 
     @abstractmethod
     def extend(self, staged: LocalSource, index: str, adjust: Callable[[bytes, Mapping[str, int]], bytes]) -> None:
-        """Add the bytes of the files to those with the same names (`extend_files.extend_together`)."""
+        """Add the bytes of the files to those with the same names (`append_together.extend_together`)."""
 
     @abstractmethod
     def state(self, extension: str) -> Any:
@@ -106,3 +134,337 @@ class Publication(ABC):
     @abstractmethod
     def was_made(self, files: Sequence[str], is_stored: bool) -> bool:
         """Return True if an earlier run has published, among others, these files, or has `stored` all of them."""
+
+
+# -- in a local folder --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The shards that a local folder has at one moment."""
+
+    folder: str
+    inode: int
+    """Inode of the folder; 0 if there is no folder."""
+    shards: frozenset[str]
+
+    def added(self, later: Listing) -> Listing:
+        """Return the shards that a later listing has and this one has not; all of them if the folder was replaced."""
+        return replace(later, shards=later.shards - self.shards) if self.inode == later.inode else later
+
+
+class LocalPublication(Publication):
+    """Publishes files in a local folder; the temporary folder is next to it, so that it can be renamed."""
+
+    can_append = True
+
+    def check(self) -> bool:
+        """Return True if there are files; raise an error if the mode does not allow them, or if they are others'."""
+        exists = check_mode(self.place, self.mode)
+        if exists and self.mode != "create":
+            self._refuse_foreign(re.compile(rf"({self._owned})|\.shardex/[^/]+|\.[0-9a-f]{{16}}\.tmp", re.IGNORECASE))
+        return exists
+
+    def _refuse_foreign(self, owned: re.Pattern[str]) -> None:
+        """Raise an error if the folder has files of another format: only those, or any that would be removed."""
+        folder, paths = self.place.url, self.place.paths()
+        foreign = [path for path in natural_order(paths) if not owned.fullmatch(path)]
+        if self.mode == "overwrite" and foreign:
+            remedy = "overwriting would remove it: choose another folder, or remove it yourself"
+            full = os.path.join(folder, foreign[0])
+            raise AlreadyExistsError(errno.EEXIST, f"expected only files of this format; {remedy}", full)
+        names = {*paths, *pending_names(folder)}
+        if self.mode == "append" and names and not any(map(owned.fullmatch, names)):
+            problem = "expected shards of this format to append to, got others"
+            raise AlreadyExistsError(errno.EEXIST, problem, os.path.join(folder, natural_order(list(names))[0]))
+
+    def begin(self) -> bool:
+        """Check, and undo an append whose writer was killed."""
+        exists = self.check()
+        if exists and self.mode == "append":
+            undo_unfinished(self.place.url)
+        return exists
+
+    def temporary_folder(self, wanted: str | None) -> str:
+        """Return `wanted`, or a new hidden path next to the target."""
+        parent, name = os.path.split(self.place.url)
+        return wanted or os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
+
+    def make(self, folder: str) -> None:
+        """Create the temporary folder."""
+        make_folder(folder)
+
+    def existing(self) -> list[str]:
+        """Return the files that are there, and those that another writer is adding."""
+        return natural_order(list({*self.place.paths(), *pending_names(self.place.url)}))
+
+    def add(self, names: Mapping[str, str], copy: Copy, folder: str) -> None:
+        """Link the files into the temporary folder; those that are in the target already stay."""
+        there = set(self.existing()) if self.mode == "append" else set()
+        copy({path: name for path, name in names.items() if name not in there}, folder)
+
+    def publish(self, staged: LocalSource, stored: Callable[[], None]) -> None:
+        """Sync all files and move them to the target."""
+        target = self.place.url
+        with storage_errors(target, "write"):
+            _sync(staged.root)
+            exists = self.check()
+            if exists and self.mode == "append":
+                self._link(staged)
+            elif exists:
+                _exchange(staged.root, target)
+            else:
+                self._rename(staged)
+            sync_folder(os.path.dirname(target))
+
+    def _rename(self, staged: LocalSource) -> None:
+        try:
+            os.rename(staged.root, self.place.url)
+        except OSError as error:  # the target is no longer empty
+            if self.mode != "append" or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            self._link(staged)
+
+    def _link(self, staged: LocalSource) -> None:
+        files = sorted(natural_order(staged.paths()), key=lambda path: path in self.publish_last)
+        folder, target = staged.root, self.place.url
+        if self._replaces is None:
+            link_together(folder, target, files)
+            return
+        with _locked_folder(target):
+            replaced = list(filter(re.compile(self._replaces).fullmatch, os.listdir(target)))
+            if not replaced:
+                link_together(folder, target, files)
+            elif len(files) == 1 and files == replaced:
+                os.replace(os.path.join(folder, files[0]), os.path.join(target, files[0]))
+            else:
+                _link_in_place_of(replaced, files, folder, target)
+
+    def extend(self, staged: LocalSource, index: str, adjust: Callable[[bytes, Mapping[str, int]], bytes]) -> None:
+        """Add the files to those of the target with the same names, if it is there.
+
+        A target that is empty may be the root of a file system, which cannot be replaced.
+        """
+        self.check()
+        target = self.place.url
+        files = [path for path in natural_order(staged.paths()) if path != index]
+        if os.path.isdir(target) or not self._appears(staged.root):
+            extend_together(staged.root, target, files, index, adjust, self.publish_last)
+
+    def _appears(self, folder: str) -> bool:
+        """Move the folder to a target that does not exist; return False if another writer was first."""
+        target = self.place.url
+        with storage_errors(target, "write"):
+            _sync(folder)
+            try:
+                os.rename(folder, target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                return False
+            sync_folder(os.path.dirname(target))
+        return True
+
+    def state(self, extension: str) -> Listing:
+        """Return the shards; those that another writer is adding do not count."""
+        folder = self.place.url
+        try:
+            inode, names = os.stat(folder).st_ino, visible_paths(self.place)
+        except OSError:
+            return Listing(folder, 0, frozenset())
+        return Listing(folder, inode, frozenset(name for name in names if name.lower().endswith(extension)))
+
+    def was_made(self, files: Sequence[str], is_stored: bool) -> bool:
+        """Return True if the target has a link to one of the files."""
+        inodes = set(map(_inode, files)) - {None}
+        return any(_inode(os.path.join(self.place.url, file)) in inodes for file in visible_paths(self.place))
+
+
+def _inode(path: str) -> int | None:
+    """Return the inode of a file; None if another run has removed it meanwhile."""
+    with suppress(FileNotFoundError):
+        return os.stat(path).st_ino
+    return None
+
+
+def _sync(folder: str) -> None:
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(inner, name), "rb") as file:
+                sync_file(file.fileno())
+        sync_folder(inner)
+
+
+def _link_in_place_of(replaced: Sequence[str], files: Sequence[str], folder: str, target: str) -> None:
+    """Link files in place of others; readers, also after a crash, never see some of both."""
+    old = os.path.join(folder, ".replaced")
+    os.mkdir(old)
+    try:
+        for name in replaced:
+            os.rename(os.path.join(target, name), os.path.join(old, name))
+        link_together(folder, target, files)
+    except BaseException:
+        for name in os.listdir(old):
+            os.rename(os.path.join(old, name), os.path.join(target, name))
+        raise
+
+
+@contextmanager
+def _locked_folder(path: str) -> Iterator[None]:
+    """Hold a lock on a folder: of several writers that replace the same files, one comes after the other."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _exchange(new: str, old: str) -> None:
+    """Swap two folders: in one step where the system can (Linux), otherwise by three renames."""
+    try:
+        swap = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        swap = None
+    at_cwd, exchange = -100, 2
+    if swap is None or swap(at_cwd, os.fsencode(new), at_cwd, os.fsencode(old), exchange) != 0:
+        moved = f"{new}.old"
+        os.rename(old, moved)
+        try:
+            os.rename(new, old)
+        except OSError:
+            os.rename(moved, old)
+            raise
+        os.rename(moved, new)
+
+
+# -- at a URL -----------------------------------------------------------------------------------------------------
+
+
+class Upload(Publication):
+    """Publishes files at a URL; the temporary folder is in that of the system."""
+
+    can_append = False
+    _copies: Mapping[str, str] = {}
+    """Paths of files inside of the storage, by their final names."""
+    _copy: Copy
+
+    def check(self) -> bool:
+        """Return False; raise an error if there are files."""
+        if self.mode not in MODES:
+            return check_mode(self.place, self.mode)
+        if self.place.paths():
+            problem = "files exist there already, and at a URL files of this format are not replaced or added to"
+            remedy = 'in one step: write to another URL, or with format="arrow", which can be edited anywhere'
+            raise AlreadyExistsError(errno.EEXIST, f"{problem} {remedy}", self.place.url)
+        return False
+
+    def begin(self) -> bool:
+        """Check; what an earlier run of the same job has stored is continued."""
+        return False if self._owner else self.check()
+
+    def temporary_folder(self, wanted: str | None) -> str:
+        """Return a new path in the folder of temporary files."""
+        return os.path.join(tempfile.gettempdir(), f"shardex-{secrets.token_hex(6)}")
+
+    def make(self, folder: str) -> None:
+        """Create the temporary folder for this user alone: others can read the folder of temporary files."""
+        os.mkdir(folder, 0o700)
+
+    def existing(self) -> list[str]:
+        """Return nothing: files are not added to others."""
+        return []
+
+    def add(self, names: Mapping[str, str], copy: Copy, folder: str) -> None:
+        """Note the files, which are copied when they are published."""
+        self._copies, self._copy = {name: path for path, name in names.items()}, copy
+
+    def publish(self, staged: LocalSource, stored: Callable[[], None]) -> None:
+        """Store all files, those in `publish_last` after the others (`put_claimed`)."""
+        self.begin()
+
+        def put(paths: Sequence[str]) -> None:
+            if copies := {self._copies[path]: path for path in paths if path in self._copies}:
+                self._copy(copies, None)
+            for path in paths:
+                if path not in self._copies:
+                    self.place.put(path, staged.map(path))
+
+        paths = [*staged.paths(), *self._copies]
+        put_claimed(self.place, paths, put, self.publish_last, owner=self._owner, stored=stored)
+
+    def extend(self, staged: LocalSource, index: str, adjust: Callable[[bytes, Mapping[str, int]], bytes]) -> None:
+        """Publish the files: there are none to add to."""
+        self.publish(staged, lambda: None)
+
+    def state(self, extension: str) -> None:
+        """Return None: files are not added to others."""
+
+    def was_made(self, files: Sequence[str], is_stored: bool) -> bool:
+        """Return True if all files are stored, and the claim is removed."""
+        return is_stored and bool(paths := self.place.paths()) and CLAIM not in paths
+
+
+def put_claimed(
+    place: Place,
+    paths: Sequence[str],
+    put: Callable[[Sequence[str]], None],
+    publish_last: Sequence[str] = (),
+    *,
+    owner: str = "",
+    stored: Callable[[], None] = lambda: None,
+) -> None:
+    """Call `put`, which stores files under these paths, for a place that is empty; `publish_last` come last.
+
+    Of several concurrent writers only one succeeds: it creates a claim file first, and the others raise an error.
+    After an error the files that were already uploaded are removed. While the claim file exists, the folder cannot be
+    opened (`append_together.visible_paths`); readers that name single files see each as soon as it is uploaded.
+
+    `owner` is a number of a job that can be continued: writers with the same one store the same files. They continue
+    after the claim of a killed one, and leave all files after an error. `stored` is called before the claim is removed.
+
+    >>> from shardex.sources.memory import MemorySource; place = MemorySource()
+    >>> def put(paths): [place.put(path, b"1") for path in paths]
+    >>> put_claimed(place, ["index.dat", "bin2", "bin10"], put, ["index.dat"]); list(place.files)
+    ['bin2', 'bin10', 'index.dat']
+    """
+    last = [path for path in publish_last if path in paths]
+    begun: list[str] = []
+    if place.put_if_absent(CLAIM, owner.encode()):
+        begun.append(CLAIM)
+    elif not owner or _claimed_by(place) != owner:
+        problem = "another writer is writing here, or was killed and left this file"
+        raise AlreadyExistsError(errno.EEXIST, problem, f"{place.url}/{CLAIM}")
+    try:
+        if begun and (others := [path for path in place.paths() if path != CLAIM]):
+            raise AlreadyExistsError(errno.EEXIST, "another writer wrote here meanwhile", f"{place.url}/{others[0]}")
+        begun = [] if owner else begun
+        for some in (natural_order([path for path in paths if path not in last]), *([path] for path in last)):
+            begun += [] if owner else some
+            put(some)
+    except BaseException:
+        for path in reversed(begun):
+            with suppress(ShardexError):
+                place.remove(path)
+        raise
+    stored()
+    with suppress(NotFoundError) if owner else nullcontext():
+        place.remove(CLAIM)
+
+
+def _claimed_by(place: Place) -> str:
+    with suppress(NotFoundError):  # it was removed meanwhile
+        return bytes(place_of(place.url).load(CLAIM)).decode(errors="replace")
+    return ""
+
+
+def publication_at(
+    path: str | os.PathLike[str], mode: str = "create", owned: str = ".*", **options: Any
+) -> Publication:
+    """Return how files are published in a local folder or at a URL; the arguments are those of `Publication`."""
+    place = place_of(path)
+    if place.is_remote:
+        return Upload(place, mode, owned, **options)
+    # The resolved path, so that a symbolic link to the folder stays a link.
+    return LocalPublication(LocalSource(os.path.realpath(place.url)), mode, owned, **options)

@@ -1,8 +1,11 @@
-"""A temporary folder whose files are published in one step.
+"""Writers and transactions that publish all or nothing, and the temporary folder whose files are published in one step.
+
+`AllOrNothing` is their common base class: they are open, then closed or aborted. It keeps the state and decides when to
+publish and when to discard; the writers of `native` and `dataset`, `Edit` and `StagedWriter` implement these steps.
 
 Formats whose shards are plain files write them into a `Stage`, a temporary folder; their writers derive from
 `StagedWriter`. Finished parts of a job are added to a stage, too. How its files become visible is left to
-`local_publication` or, at a URL, to `upload`; `publication_at` chooses one of them.
+`publication`.
 """
 
 from __future__ import annotations
@@ -10,36 +13,113 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from shardex.errors import ArgumentError, storage_errors
-from shardex.files.all_or_nothing import AllOrNothing
-from shardex.files.local_publication import LocalPublication
+from shardex.errors import ArgumentError, ClosedError, storage_errors
 from shardex.files.patterns import natural_order
-from shardex.files.publication import Copy, Publication
-from shardex.files.upload import Upload
-from shardex.sources import LocalSource, place_of
+from shardex.files.publication import Copy, publication_at
+from shardex.sources import LocalSource
 
 
-def publication_at(
-    path: str | os.PathLike[str],
-    mode: str = "create",
-    owned: str = ".*",
-    *,
-    publish_last: Sequence[str] = (),
-    replaces: str | None = None,
-    owner: str = "",
-) -> Publication:
-    """Return how files are published in a local folder or at a URL; the arguments are those of `Publication`."""
-    place = place_of(path)
-    options: dict[str, Any] = {"publish_last": publish_last, "replaces": replaces, "owner": owner}
-    if place.is_remote:
-        return Upload(place, mode, owned, **options)
-    # The resolved path, so that a symbolic link to the folder stays a link.
-    return LocalPublication(LocalSource(os.path.realpath(place.url)), mode, owned, **options)
+class AllOrNothing(ABC):
+    """A writer or transaction that ends once: `close` publishes all changes, `abort` discards all of them.
+
+    A ``with`` block closes it at the end, or aborts it if the block raises.
+
+    >>> class Note(AllOrNothing):
+    ...     path = "note"
+    ...     def _publish(self): print("published")
+    ...     def _discard(self): print("discarded")
+    >>> with Note() as note: pass
+    published
+    >>> note._check_open()
+    Traceback (most recent call last):
+    shardex.errors.ClosedError: note: expected an open writer, this one is closed
+    """
+
+    path: str
+    """The folder or URL that is written."""
+    _noun = "writer"
+    """Name of this kind of object in error messages."""
+    _closed = False
+    """True after `close` and after `abort`. Hot paths test it before they call `_check_open`."""
+    _aborted = False
+
+    def _content(self) -> str:
+        """Return what was given to it, and is lost if it is dropped now, such as "3 samples"; empty if nothing was.
+
+        Only classes that users hold return something: a writer inside another one is dropped together with it.
+        """
+        return ""
+
+    def __repr__(self) -> str:
+        state = "aborted" if self._aborted else "closed" if self._closed else "open"
+        held = self._content()
+        return f"{type(self).__name__}({self.path!r}, {state}{held and f', {held}'})"
+
+    def __del__(self) -> None:
+        if not self._closed and (lost := self._content()):
+            warnings.warn(
+                f"{self.path}: expected the {self._noun} to be closed, but it was dropped: {lost} not written; use it "
+                "in a with block, or call close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+    @abstractmethod
+    def _publish(self) -> None:
+        """Make everything durable and visible. If this raises, `_discard` is called."""
+
+    @abstractmethod
+    def _discard(self) -> None:
+        """Remove everything that was written so far and release what is open; called at most once."""
+
+    def _check_open(self) -> None:
+        if self._closed:
+            state = "was aborted; nothing was written" if self._aborted else "is closed"
+            raise ClosedError(f"{self.path}: expected an open {self._noun}, this one {state}")
+
+    @contextmanager
+    def _abort_on_error(self) -> Iterator[None]:
+        """Abort if the block raises: for steps after which a writer cannot continue."""
+        try:
+            yield
+        except BaseException:
+            self.abort()
+            raise
+
+    def close(self) -> None:
+        """Publish everything; if that fails, discard everything. Closing again does nothing."""
+        if self._closed and not self._aborted:
+            return
+        self._check_open()
+        with self._abort_on_error():
+            self._publish()
+        self._closed = True
+
+    def abort(self) -> None:
+        """Discard everything that was not published; the target stays unchanged."""
+        if not self._closed:
+            self._closed = self._aborted = True
+            self._discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
 
 
 class StagedWriter(AllOrNothing):
@@ -151,7 +231,7 @@ class Stage:
     def extend(self, index: str, adjust: Callable[[bytes, Mapping[str, int]], bytes]) -> None:
         """Publish by adding the files to those of the target with the same names, if it is there.
 
-        `index` and `adjust` are those of `extend_files.extend_together`.
+        `index` and `adjust` are those of `append_together.extend_together`.
         """
         self._target.extend(self.place, index, adjust)
         self.discard()

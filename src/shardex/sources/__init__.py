@@ -9,7 +9,6 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 - `url`: chooses the class that opens a path or a URL
 - `local`: a local folder
 - `memory`: a dict of files, for tests
-- `checked_source`: a local folder whose blocks are compared with saved checksums before they are used
 - `object_store`: S3, Google Cloud Storage, Azure and web servers
 - `object_client`: single requests, through obstore
 - `guarded_http`: requests to web servers that untrusted data names
@@ -30,7 +29,6 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 
 from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.cached_source import CachedSource
-from shardex.sources.checked_source import CheckedSource, Checksums, block_checksums
 from shardex.sources.compression import COMPRESSED, RangeFile, kind_of, member_names, plain_name
 from shardex.sources.credentials import (
     export_credentials,
@@ -63,8 +61,6 @@ __all__ = [
     "COMPRESSED",
     "ByteRange",
     "CachedSource",
-    "CheckedSource",
-    "Checksums",
     "CompressedFile",
     "DecompressedSource",
     "Draft",
@@ -78,7 +74,6 @@ __all__ = [
     "Stat",
     "TemporaryDraft",
     "absolute_path",
-    "block_checksums",
     "check_path",
     "check_text",
     "child_of",

@@ -414,7 +414,7 @@ def test_a_run_that_fails_leaves_nothing_and_can_be_repeated(tmp_path: Path) -> 
 
 KILLED = """
 import os, signal, sys
-import shardex.files.append_records as append_records
+from shardex.files import append_together
 from shardex.compat.data_forager.indexers.tokenization_indexer import create_tokenize_and_index_jsonl_text_func as make
 
 def tokenizer(text):
@@ -422,12 +422,12 @@ def tokenizer(text):
         os.kill(os.getpid(), signal.SIGKILL)
     return list(text.encode())
 
-link = append_records.link_or_rename
+link = append_together.link_or_rename
 def link_some(source, target):
     if sys.argv[2] in target:
         os.kill(os.getpid(), signal.SIGKILL)
     link(source, target)
-append_records.link_or_rename = link_some
+append_together.link_or_rename = link_some
 make(tokenizer, 0, sys.argv[1], sample_size=2)()
 """
 

@@ -10,8 +10,8 @@ import pytest
 
 from shardex.errors import AlreadyExistsError, SourceError
 from shardex.files import Stage, publication_at, visible_paths
-from shardex.files.append_records import CLAIM
-from shardex.files.upload import put_claimed
+from shardex.files.append_together import CLAIM
+from shardex.files.publication import put_claimed
 from shardex.sources import open_source
 from shardex.sources.memory import MemorySource
 

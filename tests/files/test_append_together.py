@@ -21,8 +21,8 @@ import pytest
 import shardex as sx
 from shardex.errors import AlreadyExistsError, FormatError, NotFoundError, PathError
 from shardex.files import Stage, find
-from shardex.files.append_records import link_together, undo_unfinished, visible_paths
-from shardex.files.upload import put_claimed
+from shardex.files.append_together import link_together, undo_unfinished, visible_paths
+from shardex.files.publication import put_claimed
 from shardex.sources import LocalSource
 from shardex.sources.memory import MemorySource
 
