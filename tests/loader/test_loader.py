@@ -32,7 +32,7 @@ from shardex.errors import (
     WorkerError,
 )
 from shardex.kernel import Columns, Integers
-from shardex.loader.replacements import BadSample
+from shardex.loader.plan import BadSample
 
 DATA = [{"x": k, "name": f"n{k}"} for k in range(23)]
 

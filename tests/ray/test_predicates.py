@@ -65,7 +65,7 @@ FILTERS: st.SearchStrategy[Any] = st.deferred(
 @settings(deadline=None)
 @given(table=columns(), expression=FILTERS)
 def test_same_samples_as_in_arrow(table: pa.Table, expression: Any) -> None:
-    from shardex.ray.predicates import sql_condition
+    from shardex.ray.source import sql_condition
 
     data = sx.open(table)
     condition = sql_condition(expression, data.features)
@@ -83,7 +83,7 @@ def test_same_samples_as_in_arrow(table: pa.Table, expression: Any) -> None:
 def test_what_is_not_translated() -> None:
     from ray.data.expressions import col, lit
 
-    from shardex.ray.predicates import sql_condition
+    from shardex.ray.source import sql_condition
 
     features = sx.Features.of({"x": int, "s": str, "v": sx.Array("float32", (2,)), "day": sx.Date(), "_row": int})
     for expression in [

@@ -24,8 +24,8 @@ from shardex.jobs import JobFolder, Part, cut_rows
 from shardex.native.data_files import BATCH_BYTES
 from shardex.native.manifest import read_manifest
 from shardex.sources import LocalSource
-from shardex.store import computed_field, new_field
-from shardex.store.computed_field import FieldFunction
+from shardex.store import new_field
+from shardex.store.new_field import FieldFunction
 from tests.strategies import examples, features, values
 from tests.waiting import becomes_true
 
@@ -170,7 +170,7 @@ def test_any_feature_and_any_parts(tmp_path_factory: pytest.TempPathFactory, dat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(new_field, "_ROWS_AT_ONCE", first)
         patch.setattr(new_field, "BATCH_BYTES", 100)
-        patch.setattr(computed_field, "_MOST", 2)
+        patch.setattr(new_field, "_MOST", 2)
         patch.setattr(FieldFunction, "parts", few)
         wanted = add(folder, [value for k, value in enumerate(rows) if k not in deleted], feature)
         assert add(folder, lambda sample: rows[sample.n], feature) == wanted
@@ -382,7 +382,7 @@ def test_parts_that_another_run_has_removed_are_computed_again(small: Path) -> N
         raise NotFoundError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(computed_field, "read_part", remove)
+        patch.setattr(new_field, "read_part", remove)
         with sx.edit(small) as tx:
             tx.add_field("y", str, text, workers=1)
     assert [sample.y for sample in sx.open(small)] == [text(sample) for sample in sx.open(small)]

@@ -239,7 +239,7 @@ def test_updates_rewrite_no_data_file(folder: str) -> None:
 
 
 def test_many_updates_are_written_in_batches(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardex.native.updates.BATCH_BYTES", 100)
+    monkeypatch.setattr("shardex.native.commit.BATCH_BYTES", 100)
     with sx.edit(folder) as tx:
         for turn in range(100):
             for row in range(10):
@@ -495,7 +495,7 @@ def test_update_of_many_rows(tmp_path: Path, rows: Any, expected: dict[int, int]
 
 
 def test_update_of_many_rows_is_written_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardex.native.updates.BATCH_BYTES", 1 << 10)
+    monkeypatch.setattr("shardex.native.commit.BATCH_BYTES", 1 << 10)
     sx.write(tmp_path / "d", [{"x": np.zeros(16)} for k in range(100)], {"x": sx.Array("float64", (16,))})
     with sx.edit(tmp_path / "d") as tx:
         tx.update(slice(None), x=np.arange(1600.0).reshape(100, 16))

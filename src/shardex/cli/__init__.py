@@ -4,8 +4,7 @@ In: arguments. Out: text or JSON on stdout; progress and errors on stderr. Each 
 library and print the result. This room imports typer; `import shardex` does not import it.
 
 - `commands`: the application, and the commands that read
-- `convert_command`: the command that writes a dataset in another format or place
-- `tokenize_command`: the command that writes the tokens of documents
+- `writing_commands`: `convert` writes a dataset in another format or place, `tokenize` the tokens of documents
 - `store_commands`: the commands for versions, verification and recovery
 - `terminal`: shared arguments, and printing as text or JSON
 - `demo`: the script of `shardex demo`

@@ -1,6 +1,6 @@
 """The application `shardex` and its commands `info`, `head`, `show`, `sql`, `index` and `demo`.
 
-It registers all others, which are in `convert_command`, `tokenize_command` and `store_commands`. Results go to stdout,
+It registers all others, which are in `writing_commands` and `store_commands`. Results go to stdout,
 progress and errors to stderr. An error of shardex is one line and exit code 1, not a traceback; its notes are lines of
 their own.
 """
@@ -25,7 +25,6 @@ from typer.core import TyperGroup
 
 from shardex.cli import demo as demo_script
 from shardex.cli import store_commands
-from shardex.cli.convert_command import convert
 from shardex.cli.terminal import (
     AsJson,
     Format,
@@ -39,7 +38,7 @@ from shardex.cli.terminal import (
     size_text,
     to_json,
 )
-from shardex.cli.tokenize_command import tokenize
+from shardex.cli.writing_commands import convert, tokenize
 from shardex.dataset import Dataset
 from shardex.errors import ShardexError
 from shardex.features import ClassLabel, Feature, Image, Optional

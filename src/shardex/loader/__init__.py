@@ -7,14 +7,12 @@ storage gets prefetch hints for the plans that follow.
 
 - `loader`: `Loader`: iterates, moves within the run, saves and loads its state
 - `options`: the validated arguments of a loader
-- `run_state`: the state of a run: its cursor, and the iteration that is active (a loader has one at a time)
+- `run_state`: the state of a run: its cursor, the iteration that is active (a loader has one at a time), its identity
 - `cursor`: epoch, position and step; how an epoch is divided into steps
 - `length_steps`: batches by length: how they divide an epoch into steps
-- `run_identity`: the data and order that a saved state belongs to
-- `plan`: the messages to an executor and back
+- `plan`: the messages to an executor and back; bad samples, and what replaces them
 - `recipe`: makes a batch: positions, read, transform, ragged fields, collate
 - `single_batch`: makes a batch by itself: transforms, and replaces bad samples
-- `replacements`: bad samples, and the samples that replace them
 - `loaded_batch`: the batch that users get, with mask and origin
 - `column_forms`: the form of each column of a batch: one array, padded, packed or a list
 - `casts`: dtypes of fields in batches

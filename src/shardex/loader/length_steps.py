@@ -23,8 +23,7 @@ from shardex.features import Array, Feature, unwrap_optional
 from shardex.kernel import Integers
 from shardex.loader.cursor import Steps
 from shardex.loader.options import LoaderOptions
-from shardex.loader.plan import Cut
-from shardex.loader.replacements import find_failures
+from shardex.loader.plan import Cut, find_failures
 from shardex.order import Blocks, EpochBatches, LengthBatches, Order, Shuffle
 from shardex.rows import AbstractRows
 

@@ -26,12 +26,10 @@ from shardex.loader.cursor import check_state
 from shardex.loader.device_staging import Staging
 from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch, Place
 from shardex.loader.options import LoaderArguments, LoaderOptions
-from shardex.loader.plan import Plan, PreparedBatch
+from shardex.loader.plan import BadSample, Plan, PreparedBatch
 from shardex.loader.read_ahead import ColdDataDetector, ReadAhead
 from shardex.loader.recipe import Recipe
-from shardex.loader.replacements import BadSample
-from shardex.loader.run_identity import check_reweight, check_same_run, dataset_versions, run_identity
-from shardex.loader.run_state import RunState
+from shardex.loader.run_state import RunState, check_reweight, check_same_run, dataset_versions, run_identity
 from shardex.loader.stats import Stats
 from shardex.loader.tensors import distributed_rank, require_torch, warn_of_missing_group
 from shardex.other_names import LOADER, LOADER_ATTRIBUTES, missing_attribute, refuse

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardex.errors import ArgumentError
 from shardex.loader.casts import Cast, casts_of
-from shardex.loader.replacements import BadSample
+from shardex.loader.plan import BadSample
 from shardex.loader.tensors import distributed_rank, find_device, require_torch
 from shardex.rows import whole_number
 

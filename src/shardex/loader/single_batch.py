@@ -14,8 +14,7 @@ import numpy as np
 from shardex.errors import SchemaError, ShardexError
 from shardex.kernel import Columns, Integers
 from shardex.loader.column_forms import Lengths
-from shardex.loader.plan import PreparedBatch
-from shardex.loader.replacements import MAX_ATTEMPTS, BadSample, find_failures, replacement_position
+from shardex.loader.plan import MAX_ATTEMPTS, BadSample, PreparedBatch, find_failures, replacement_position
 from shardex.loader.stats import TimeSpent
 from shardex.loader.tensors import tensor_fields
 from shardex.samples import fields_of

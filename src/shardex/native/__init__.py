@@ -5,13 +5,11 @@ files under new names, then publishes a manifest that names them, by put-if-abse
 format (edit, compact, verify, recover, cache) is in the room `store`, above `dataset`.
 
 Describing a version:
-- `fragments`: entries of data files and fragments in a manifest
+- `fragments`: entries of data files and fragments in a manifest; the ids of rows, and which ones are not deleted
 - `fragment_list`: the fragments of a version as a sequence, most of them in files that versions share
 - `fragment_segments`: consecutive fragments of one shape, as arrays
-- `manifest`: schema, fragments, overlays and deleted rows, as JSON
+- `manifest`: schema, fragments, overlays and deleted rows, as JSON; the data files that exist, and their uses
 - `version_numbers`: which versions exist; no number is used twice, also if its version was removed
-- `row_ids`: permanent ids of rows, and which rows are not deleted
-- `inventory`: the versions and data files that exist
 Reading:
 - `format`: recognises and opens native datasets
 - `version_reader`: the rows of one version
@@ -22,11 +20,9 @@ Reading:
 - `keys`: hash tables of key values, and duplicate keys
 - `key_lookup`: finds samples by key
 Writing:
-- `writer`: creates, appends to or overwrites a dataset
+- `writer`: creates, appends to or overwrites a dataset; parts of jobs as small native datasets
 - `data_files`: writes Arrow files
-- `updates`: the new values of a transaction
-- `job_parts`: parts of jobs as small native datasets
-- `commit`: makes the next manifest, and finds conflicts
+- `commit`: the changes of a transaction: makes the next manifest, and finds conflicts
 - `writer_heartbeat`: protects unpublished files of active writers from `clean`
 """
 
@@ -36,6 +32,7 @@ from shardex.native.commit import (
     DropField,
     FieldChange,
     RenameField,
+    Updates,
     apply,
     change_features,
     counted,
@@ -48,24 +45,24 @@ from shardex.native.data_file_reader import DataFileReader, examine_files, read_
 from shardex.native.data_files import BATCH_BYTES, DataFileWriter, FragmentWriter, write_numbers
 from shardex.native.fragment_list import FragmentList
 from shardex.native.fragment_segments import InlineSegment, RunSegment, shape_of
-from shardex.native.fragments import DataFile, FileUse, Foreign, Fragment, path_of_copy
-from shardex.native.inventory import existing_place, native_place, paths_of_data_files, uses_of
-from shardex.native.job_parts import is_published, link_parts, read_part, write_part
+from shardex.native.fragments import DataFile, FileUse, Foreign, Fragment, LiveRows, path_of_copy
 from shardex.native.key_lookup import refuse_duplicates
 from shardex.native.keys import KeyTable, encode_keys, hash_keys, merge_tables
 from shardex.native.manifest import (
     Manifest,
+    existing_place,
     files_of,
     is_intact,
     named_paths,
+    native_place,
+    paths_of_data_files,
     paths_to_copy,
     publish,
     read_manifest,
+    uses_of,
     with_paths,
 )
 from shardex.native.overlay_rows import live_rows
-from shardex.native.row_ids import LiveRows
-from shardex.native.updates import Updates
 from shardex.native.version_numbers import (
     at_latest,
     is_version_name,
@@ -76,7 +73,7 @@ from shardex.native.version_numbers import (
     versions_in,
 )
 from shardex.native.version_reader import VersionReader, lost_rows
-from shardex.native.writer import ArrowWriter
+from shardex.native.writer import ArrowWriter, is_published, link_parts, read_part, write_part
 from shardex.native.writer_heartbeat import WRITER_FILE, WriterHeartbeat, oldest_writer_start
 
 __all__ = [

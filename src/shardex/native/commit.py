@@ -2,7 +2,8 @@
 
 `Changes` are applied to the newest manifest, and the result is published by put-if-absent. If another writer published
 first, they are applied again to its version: appends, and edits of other rows or fields, can be rebased; a change of
-the same rows and fields is a `CommitConflict` that names both. Reads no data except the ids of edited rows.
+the same rows and fields is a `CommitConflict` that names both. Reads no data except the ids of edited rows. `Updates`
+writes the new values of one field for a transaction, with the ids of their rows, into one file.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
+from shardex.columns import BatchBuilder, number_array
 from shardex.errors import CommitConflict, FieldError, SchemaError, ShardexError
-from shardex.features import MADE_BY, Feature, Features
+from shardex.features import MADE_BY, Feature, Features, arrow_schema
 from shardex.kernel import Integers
 from shardex.native.data_file_reader import read_ids
-from shardex.native.data_files import write_numbers
+from shardex.native.data_files import BATCH_BYTES, DataFileWriter, write_numbers
 from shardex.native.fragment_list import FragmentList
 from shardex.native.fragments import DataFile, Fragment
 from shardex.native.key_lookup import with_merged_keys
@@ -344,3 +347,71 @@ def _both(changes: Changes, latest: Manifest) -> str:
 def _some(ids: Integers) -> str:
     few: list[Any] = ids[:_FEW].tolist()
     return f"row{'s' * (len(ids) > 1)} with id {', '.join(map(str, few))}{' ...' * (len(ids) > _FEW)}"
+
+
+class Updates:
+    """New values of one field with the ids of their rows.
+
+    Each field has its own file: of two updates of a row the later one must win, whatever other fields they change.
+    """
+
+    def __init__(self, place: Place, name: str, feature: Feature) -> None:
+        self._place = place
+        self._name = name
+        self._builder = BatchBuilder(Features({name: feature}), arrow_schema(Features({name: feature})))
+        # The column is not named after the field, so that a field may be called "row".
+        values = self._builder.schema.field(0).with_name("value")
+        self._schema = pa.schema([pa.field("row", pa.uint64(), nullable=False), values])
+        self._shard: DataFileWriter | None = None
+        self._waiting: list[int] = []
+        self._ids: list[Integers] = []
+
+    def append(self, row: int, value: Any, place: str) -> None:
+        """Add the new value of a row; errors say `place`."""
+        self._builder.place = place
+        self._builder.append({self._name: value})
+        self._waiting.append(row)
+
+    def extend(self, rows: Integers, values: pa.Array) -> None:
+        """Write the new values of many rows."""
+        self._flush()
+        step = max(1, BATCH_BYTES * len(rows) // max(1, values.nbytes))
+        for at in range(0, len(rows), step):
+            self._write(rows[at : at + step], values[at : at + step])
+
+    def remove_last(self) -> None:
+        """Remove the value that was added last."""
+        self._builder.remove_last()
+        self._waiting.pop()
+
+    def spill(self) -> None:
+        """Write the buffered values if they are large enough."""
+        if self._builder.nbytes >= BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._write(np.array(self._waiting, np.int64), self._builder.finish().column(0))
+            self._waiting.clear()
+
+    def _write(self, ids: Integers, values: pa.Array) -> None:
+        self._shard = self._shard or DataFileWriter(self._place, self._schema)
+        rows = number_array(ids.astype(np.uint64))
+        self._shard.write(pa.RecordBatch.from_arrays([rows, values], schema=self._schema))
+        self._ids.append(ids)
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self._ids)
+
+    def finish(self) -> Overlay:
+        """Publish the file and return it as an overlay."""
+        self._flush()
+        assert self._shard is not None
+        self._shard.finish()
+        file = msgspec.structs.replace(self._shard.publish(), fields={self._name: "value"})
+        return Overlay(file, np.concatenate(self._ids))
+
+    def discard(self) -> None:
+        """Remove the temporary file."""
+        if self._shard is not None:
+            self._shard.discard()

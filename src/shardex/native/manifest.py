@@ -4,11 +4,16 @@ A version is one JSON file, `_shardex/00000001.json`, created by put-if-absent; 
 contains a checksum of itself. Paths are relative and checked. A row has an id that never changes; later versions use it
 to list deleted rows and rows with newer values. `data_file_reader` and `version_reader` read data files, `data_files`
 writes them, `commit` makes the next manifest.
+
+What a native dataset consists of: `native_place` and `existing_place` find one, `paths_of_data_files` lists its files,
+and `uses_of` says what each file of a version is used for.
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
@@ -17,6 +22,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import xxhash
 
 from shardex.errors import (
@@ -25,16 +31,17 @@ from shardex.errors import (
     NotFoundError,
     RemoteChangedError,
     ShardexError,
+    SourceError,
     VersionExpired,
 )
-from shardex.features import Features
+from shardex.features import Features, arrow_schema
+from shardex.files import What, display_name
 from shardex.native.data_file_reader import read_number_columns
 from shardex.native.fragment_list import FragmentList
 from shardex.native.fragment_segments import LARGEST, MOST_BATCHES, MOST_ROWS, Run, own_paths, paths_of
-from shardex.native.fragments import DataFile, Fragment, random_number
-from shardex.native.row_ids import RowIds
+from shardex.native.fragments import DATA_FILE, DataFile, FileUse, Fragment, RowIds, number_column, random_number
 from shardex.native.version_numbers import claim_number, is_closed, is_tombstone, latest_version, manifest_path
-from shardex.sources import Place, Source, check_path
+from shardex.sources import Place, Source, check_path, place_of
 
 FORMAT = 2
 """Version of the format. A manifest that names no file has number 1, which datasets of pre-releases had, too."""
@@ -300,3 +307,70 @@ def _check_file(file: DataFile, rows: int, width: int = 0) -> None:
         raise FormatError(f"expected at most {MOST_BATCHES} batches in {file.path}, got {file.count}")
     if rows > MOST_ROWS or rows * width > file.size:
         raise FormatError(f"expected fewer than {rows} rows in the {file.size} bytes of {file.path}")
+
+
+_DATA = re.compile(DATA_FILE)
+
+
+def native_place(path: What) -> Place | None:
+    """Return the place of a native dataset, even if all its manifests are lost; None if it is not a native dataset."""
+    if not isinstance(path, str | os.PathLike):
+        return None
+    place = place_of(path)
+    if place.root_kind() != "folder":
+        return None
+    try:
+        return place if latest_version(place) or paths_of_data_files(place) else None
+    except SourceError as error:
+        if error.errno == errno.ENOTSUP:  # a web server, which cannot list files
+            return None
+        raise
+
+
+def existing_place(path: str | os.PathLike[str]) -> tuple[Place, int]:
+    """Return the place of a native dataset and its latest version; raise an error if there is none."""
+    place = place_of(path)
+    where = display_name(place.url)
+    if (kind := place.root_kind()) != "folder":
+        expected = "expected the folder of a native dataset, which has versions, got"
+        if kind == "file":
+            raise SourceError(errno.ENOTDIR, f"{expected} a file", where)
+        raise NotFoundError(errno.ENOENT, f"{expected} nothing", where)
+    if not (latest := latest_version(place)):
+        found = "a folder with other files" if place.paths() else "nothing"
+        raise FormatError(
+            f"{where}: expected a native dataset, which has versions and can be edited, got {found}; `sx.write` copies "
+            "data into a native dataset, `sx.adopt` makes one over shards of another format"
+        )
+    return place, latest
+
+
+def paths_of_data_files(place: Place) -> list[str]:
+    """Return the paths of all files with the name of a data file, also those that no manifest lists."""
+    return [path for path in place.paths("data/") if _DATA.fullmatch(path)]
+
+
+def uses_of(manifest: Manifest) -> Iterator[FileUse]:
+    """Yield every use of a data file in a version."""
+    schema, start = arrow_schema(manifest.features), 0
+    key = () if manifest.key is None else (manifest.key,)
+    for run in manifest.fragments.runs:
+        yield FileUse(run.file, "fragments", tuple(map(number_column, run.columns)), ())
+        for one in run.tables:
+            yield FileUse(one.file, "keys", (number_column("hash"), number_column("row")), key)
+    for number, fragment in enumerate(manifest.fragments):
+        for file in fragment.groups:
+            yield FileUse(file, "values", _columns(file, schema), tuple(file.fields), number, start)
+        if fragment.keys is not None:
+            yield FileUse(fragment.keys, "keys", (number_column("hash"), number_column("row")), key, number, start)
+        start += fragment.rows
+    for file in manifest.deleted:
+        yield FileUse(file, "deleted", (number_column("row"),), ())
+    for file in manifest.overlays:
+        names = tuple(name for name, column in file.fields.items() if column != "row")
+        yield FileUse(file, "newer values", (number_column("row"), *_columns(file, schema)), names)
+
+
+def _columns(file: DataFile, schema: pa.Schema) -> tuple[pa.Field, ...]:
+    known = dict(zip(schema.names, schema, strict=True))  # looked up by name, as a file may have many columns
+    return tuple(known[name].with_name(column) for name, column in file.fields.items() if name in known)

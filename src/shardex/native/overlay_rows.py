@@ -19,7 +19,7 @@ from shardex.columns import Table, check_fields, concat_columns, take_table
 from shardex.features import concat_tables
 from shardex.formats import ShardRows, TableRows
 from shardex.kernel import Columns, Integers
-from shardex.native.row_ids import LiveRows
+from shardex.native.fragments import LiveRows
 from shardex.rows import AbstractRows, lengths_in, remember
 
 

@@ -26,10 +26,9 @@ from shardex.kernel import Columns, Integers
 from shardex.native.data_file_reader import DataFileReader
 from shardex.native.fragment_list import FieldFiles, FragmentList
 from shardex.native.fragment_segments import InlineSegment
-from shardex.native.fragments import DataFile, Foreign, Fragment, number_column
+from shardex.native.fragments import DataFile, Foreign, Fragment, LiveRows, RowIds, number_column
 from shardex.native.manifest import Manifest, fingerprint_of
 from shardex.native.overlay_rows import EditedRows, OverlayTable
-from shardex.native.row_ids import LiveRows, RowIds
 from shardex.rows import AbstractRows
 from shardex.sources import Source
 

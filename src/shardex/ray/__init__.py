@@ -4,8 +4,7 @@ In: a dataset, or the blocks of a `ray.data.Dataset`. Out: a `ray.data.Datasourc
 shardex itself (`write`, `index`, ...) run on a cluster by ``executor="ray"``, without this room. It is not imported
 with shardex, but at the first use of ``shardex.ray``.
 
-- `source`: reads a dataset in the tasks of Ray Data; projections and filters are pushed down
-- `predicates`: translates filters of Ray Data to SQL
+- `source`: reads a dataset in the tasks of Ray Data; projections are pushed down, and filters as conditions of SQL
 - `blocks`: tables of shardex as blocks of Ray Data, with tensors, and back
 - `sink`: writes a `ray.data.Dataset` in parts and publishes them together
 - `train`: a `Loader` with the rank of a worker of Ray Train, and its state in a checkpoint

@@ -4,8 +4,7 @@ In: paths or URLs, edits, functions. Out: new versions (of files of the room `na
 
 Edits:
 - `edit`: transactions
-- `new_field`: the new values of a field
-- `computed_field`: values of a new field that a function computes, by workers if asked
+- `new_field`: the values of a new field, given or computed by a function
 - `adopt`: datasets whose samples stay in shards of another format
 - `cache`: samples of a generator, which runs once
 - `encode_ahead`: encodes media in threads before they are written

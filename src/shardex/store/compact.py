@@ -2,7 +2,7 @@
 
 Each run of such fragments is cut into parts of about one shard. The cuts depend on the dataset and the shard size only,
 so the new files are the same for every number of workers. Without workers the parts are written into the dataset one
-after another. With workers each is a small native dataset in the folder of the job (`job_parts`), and their files are
+after another. With workers each is a small native dataset in the folder of the job (`write_part`), and their files are
 linked into the dataset at the end; a run that was killed is continued.
 """
 

@@ -58,8 +58,17 @@ from shardex.order import Span
 from shardex.progress import Bar
 from shardex.rows import Keyed, normalise
 from shardex.samples import Lens, fields_of
-from shardex.store.computed_field import EncodedRows, FieldFunction, PartValues
-from shardex.store.new_field import Take, Values, each_value, encode_values, take_given, write_files
+from shardex.store.new_field import (
+    EncodedRows,
+    FieldFunction,
+    PartValues,
+    Take,
+    Values,
+    each_value,
+    encode_values,
+    take_given,
+    write_files,
+)
 from shardex.workers import ExecutorLike
 
 _MANY = (slice, list, tuple, range)

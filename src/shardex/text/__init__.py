@@ -7,16 +7,14 @@ the tokenizer that is stored with it.
 - `encode_documents`: the documents of a batch to arrays of tokens
 - `chat`: conversations to tokens with a mask for the loss
 - `chat_templates`, `jinja_templates`: conversations to text
-- `tokenizer_adapter`: the interface of all tokenizers
+- `tokenizer_adapter`: the interface of all tokenizers, and the ids that they return
 - `tokenizers`: the adapter of what a user gives: tiktoken, sentencepiece, functions
 - `huggingface_tokenizers`: adapters of the packages tokenizers and transformers
 - `tokenizer_files`: tokenizers in files
-- `token_ids`: what tokenizers return as one array
 """
 
-from shardex.text.token_ids import JoinedIds
 from shardex.text.tokenize import tokenize
-from shardex.text.tokenizer_adapter import TokenizerAdapter
+from shardex.text.tokenizer_adapter import JoinedIds, TokenizerAdapter
 from shardex.text.tokenizers import adapter_of_function
 
 __all__ = ["JoinedIds", "TokenizerAdapter", "adapter_of_function", "tokenize"]

@@ -35,8 +35,7 @@ from shardex.text.chat_templates import (
 )
 from shardex.text.encode_documents import EncodedDocuments, cause_of, runs
 from shardex.text.jinja_templates import JinjaTemplate
-from shardex.text.token_ids import Ids, JoinedIds
-from shardex.text.tokenizer_adapter import TokenizerAdapter
+from shardex.text.tokenizer_adapter import Ids, JoinedIds, TokenizerAdapter
 
 LOSS_MASK = "loss_mask"
 """Field with the mask."""

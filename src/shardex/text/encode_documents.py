@@ -20,8 +20,7 @@ from shardex.errors import ArgumentError, SchemaError
 from shardex.features import describe
 from shardex.kernel import Column, Integers, Masked, Ragged
 from shardex.samples import Batch, DictSample
-from shardex.text.token_ids import Ids, JoinedIds
-from shardex.text.tokenizer_adapter import TokenizerAdapter
+from shardex.text.tokenizer_adapter import Ids, JoinedIds, TokenizerAdapter
 
 TOKENS = "tokens"
 """Field of the ids."""

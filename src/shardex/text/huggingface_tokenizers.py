@@ -19,8 +19,7 @@ import numpy as np
 
 from shardex.errors import ArgumentError
 from shardex.kernel import cores
-from shardex.text.token_ids import Ids, batch_ids
-from shardex.text.tokenizer_adapter import Offsets, TokenizerAdapter, digest_of, is_a
+from shardex.text.tokenizer_adapter import Ids, Offsets, TokenizerAdapter, batch_ids, digest_of, is_a
 from shardex.text.tokenizer_files import SpecialTokens, name_of_path
 
 # -- tokenizers, and the fast ones of transformers ------------------------------------------------------------

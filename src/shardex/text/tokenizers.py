@@ -4,7 +4,7 @@ In: a `tokenizers.Tokenizer`, a tokenizer of `transformers`, a `tiktoken.Encodin
 of a ``tokenizer.json`` or a sentencepiece ``.model``, or a function of a text. Out: token ids of many texts at once,
 the special tokens, and what is stored with the data. An adapter is pickled as the serialised form of its tokenizer, so
 its fingerprint is the same in all processes and changes with the content. None of these packages is imported before a
-tokenizer of it is used. `tokenizer_files` loads tokenizers from files, `token_ids` converts what functions return.
+tokenizer of it is used. `tokenizer_files` loads tokenizers from files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError
 from shardex.kernel import cores
 from shardex.text.huggingface_tokenizers import TokenizersAdapter, TokenizersOptions, transformers_adapter
-from shardex.text.token_ids import WIDEST, Ids, batch_ids, one_ids
-from shardex.text.tokenizer_adapter import TokenizerAdapter, digest_of, is_a
+from shardex.text.tokenizer_adapter import WIDEST, Ids, TokenizerAdapter, batch_ids, digest_of, is_a, one_ids
 from shardex.text.tokenizer_files import SpecialTokens, load_tokenizer, name_of_path
 
 

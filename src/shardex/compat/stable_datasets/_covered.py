@@ -46,7 +46,7 @@ COVERED: dict[str, str] = {
     "schema.collect_dataset_citations": "citations, each once",
     "cache.encode_example": "FeatureType.encode of each column",
     "cache.cache_fingerprint": "the names of both versions",
-    "cache.write_sharded_arrow_cache": "formats.arrow.ArrowFilesWriter, store.encode_ahead, sources.locked_file",
+    "cache.write_sharded_arrow_cache": "store.encode_ahead, sources.locked_file",
     "cache.read_sharded_cache_meta": "_metadata.json of both versions",
     "cache.validate_sharded_cache": "fingerprints of both versions, and the features in the Arrow schema",
     "cache.read_shard": "formats.arrow.map_table",

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from shardex import features as core
 from shardex.columns import located
+from shardex.compat.stable_datasets._arrow_files import ArrowFilesWriter
 from shardex.compat.stable_datasets._cache_metadata import (
     SHARDS,
     LanceCacheMeta,
@@ -48,7 +49,7 @@ from shardex.errors import (
     ShardexError,
     storage_errors,
 )
-from shardex.formats.arrow import ArrowFilesWriter, map_table
+from shardex.formats.arrow import map_table
 from shardex.sources import locked_file, make_folder
 from shardex.store import encode_ahead
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 import shardex as sx
+from shardex.compat.stable_datasets import _arrow_files as module
+from shardex.compat.stable_datasets._arrow_files import ArrowFilesWriter
 from shardex.errors import ShardexError
-from shardex.formats.arrow import ArrowFilesWriter, map_table
-from shardex.formats.arrow import writer as module
+from shardex.formats.arrow import map_table
 
 SCHEMA = pa.schema([("x", pa.int16()), ("data", pa.binary())])
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.kernel import Integers
-from shardex.loader.replacements import find_failures, replacement_position
+from shardex.loader.plan import find_failures, replacement_position
 
 
 @given(st.lists(st.booleans(), max_size=40))
