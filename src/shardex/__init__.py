@@ -142,34 +142,34 @@ if _typing.TYPE_CHECKING:
     from shardex.store import adopt, cache, clean, compact, edit, recover, verify
     from shardex.text import tokenize
 else:
-    _LATER = {
-        "dataset": "Dataset DatasetDict Writer concat create index join load_dataset mix open temperature write",
-        "errors": "ShardexError",
-        "kernel": "Columns Masked Ragged",
-        "loader": "Cast Loader prefetch",
-        "rows": "Rows",
-        "samples": "Batch DictSample Lens PackableSample lens packable",
-        "features": "Array Audio Bytes ClassLabel Date Decimal Duration Features Image Json Map Null Optional Sequence "
-        "Struct Text Time Timestamp Value Video",
-        "sources": "storage",
-        "store": "adopt cache clean compact edit recover verify",
-        "text": "tokenize",
-    }
-    _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
     _INNER = {"arrow", "display", "files", "formats", "jobs", "native", "order", "progress", "workers"}
-    _ROOMS = {*_LATER, *_MODULES, *_INNER}
 
-    def __getattr__(name: str) -> _typing.Any:
-        """Import the module of a public name, or a room, when it is first used: no program needs all of them."""
-        if name in _MODULE_OF:
-            value = getattr(_importlib.import_module(f"shardex.{_MODULE_OF[name]}"), name)
-            globals()[name] = value
-            return value
+    def _room_or_hint(name: str) -> _typing.Any:
+        """Import a room, or say what a name of another library is called here."""
         if name in _ROOMS:
             return _importlib.import_module(f"shardex.{name}")
         other = _importlib.import_module("shardex.other_names")
         hint = "" if name.startswith("_") else other.instead(other.MODULE, name, __all__)
         raise AttributeError(f"module 'shardex' has no attribute {name!r}{hint}")
+
+    _MODULE_OF = _importlib.import_module("shardex.lazy_door").import_later(
+        __name__,
+        {
+            "dataset": "Dataset DatasetDict Writer concat create index join load_dataset mix open temperature write",
+            "errors": "ShardexError",
+            "kernel": "Columns Masked Ragged",
+            "loader": "Cast Loader prefetch",
+            "rows": "Rows",
+            "samples": "Batch DictSample Lens PackableSample lens packable",
+            "features": "Array Audio Bytes ClassLabel Date Decimal Duration Features Image Json Map Null Optional "
+            "Sequence Struct Text Time Timestamp Value Video",
+            "sources": "storage",
+            "store": "adopt cache clean compact edit recover verify",
+            "text": "tokenize",
+        },
+        _room_or_hint,
+    )
+    _ROOMS = {*_MODULE_OF.values(), *_MODULES, *_INNER}
 
 
 def __dir__() -> list[str]:

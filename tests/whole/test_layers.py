@@ -19,6 +19,7 @@ store loader cli ray compat"""
 ROOMS = {name: rank for rank, name in enumerate(LIST.split())}
 FLAT = {
     "errors": -1.0,
+    "lazy_door": -1.0,
     "other_names": -0.5,
     "plugins": -0.5,
     "progress": -1.0,

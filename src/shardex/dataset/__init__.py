@@ -38,30 +38,9 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `read_size`: how many rows to read at once
 """
 
-from shardex.dataset.combine import concat, join
-from shardex.dataset.create import Writer, create, samples_of
-from shardex.dataset.dataset import Dataset
-from shardex.dataset.dataset_dict import DatasetDict
-from shardex.dataset.from_table import column_table, from_table
-from shardex.dataset.function_calls import (
-    SampleFailure,
-    call_function,
-    column_result,
-    copied,
-    place_of_rows,
-    time_in_functions,
-)
-from shardex.dataset.layers import innermost_rows
-from shardex.dataset.load_dataset import load_dataset
-from shardex.dataset.media_rows import MediaRows, decode_view
-from shardex.dataset.memory_rows import ListRows
-from shardex.dataset.mix import MixRows, mix, temperature
-from shardex.dataset.open import index, open
-from shardex.dataset.read_size import ReadSize, byte_size
-from shardex.dataset.typed_views import changes, lens_to
-from shardex.dataset.views import DataIterator
-from shardex.dataset.write import write
-from shardex.dataset.write_job import publish_parts
+from typing import TYPE_CHECKING
+
+from shardex.lazy_door import import_later
 
 __all__ = [
     "DataIterator",
@@ -97,3 +76,52 @@ __all__ = [
     "time_in_functions",
     "write",
 ]
+
+if TYPE_CHECKING:
+    from shardex.dataset.combine import concat, join
+    from shardex.dataset.create import Writer, create, samples_of
+    from shardex.dataset.dataset import Dataset
+    from shardex.dataset.dataset_dict import DatasetDict
+    from shardex.dataset.from_table import column_table, from_table
+    from shardex.dataset.function_calls import (
+        SampleFailure,
+        call_function,
+        column_result,
+        copied,
+        place_of_rows,
+        time_in_functions,
+    )
+    from shardex.dataset.layers import innermost_rows
+    from shardex.dataset.load_dataset import load_dataset
+    from shardex.dataset.media_rows import MediaRows, decode_view
+    from shardex.dataset.memory_rows import ListRows
+    from shardex.dataset.mix import MixRows, mix, temperature
+    from shardex.dataset.open import index, open
+    from shardex.dataset.read_size import ReadSize, byte_size
+    from shardex.dataset.typed_views import changes, lens_to
+    from shardex.dataset.views import DataIterator
+    from shardex.dataset.write import write
+    from shardex.dataset.write_job import publish_parts
+else:
+    import_later(
+        __name__,
+        {
+            "combine": "concat join",
+            "create": "Writer create samples_of",
+            "dataset": "Dataset",
+            "dataset_dict": "DatasetDict",
+            "from_table": "column_table from_table",
+            "function_calls": "SampleFailure call_function column_result copied place_of_rows time_in_functions",
+            "layers": "innermost_rows",
+            "load_dataset": "load_dataset",
+            "media_rows": "MediaRows decode_view",
+            "memory_rows": "ListRows",
+            "mix": "MixRows mix temperature",
+            "open": "index open",
+            "read_size": "ReadSize byte_size",
+            "typed_views": "changes lens_to",
+            "views": "DataIterator",
+            "write": "write",
+            "write_job": "publish_parts",
+        },
+    )

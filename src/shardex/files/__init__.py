@@ -19,25 +19,9 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 - `append_together`: files, and bytes at the ends of files, that are added to a folder become visible together
 """
 
-from shardex.files.append_together import undo_unfinished, visible_paths
-from shardex.files.find import (
-    LATEST_EVERY,
-    LATEST_VERSION,
-    STORE_FOLDER,
-    Files,
-    What,
-    display_name,
-    find,
-    newest_manifests,
-)
-from shardex.files.folder_listing import FolderListing, forget, list_folder
-from shardex.files.patterns import expand_braces, named_split, natural_order
-from shardex.files.publication import MODES, Listing, check_mode, publication_at
-from shardex.files.sample_index import Index, IndexedFile, probe
-from shardex.files.saved_checksums import with_checksums
-from shardex.files.scan import Scan, scan_all, scan_each
-from shardex.files.sidecar import Sidecar, decode_sidecar, load_related_sidecars, load_sidecars, save_sidecar
-from shardex.files.staging import AllOrNothing, Stage, StagedWriter
+from typing import TYPE_CHECKING
+
+from shardex.lazy_door import import_later
 
 __all__ = [
     "LATEST_EVERY",
@@ -76,3 +60,40 @@ __all__ = [
     "visible_paths",
     "with_checksums",
 ]
+
+if TYPE_CHECKING:
+    from shardex.files.append_together import undo_unfinished, visible_paths
+    from shardex.files.find import (
+        LATEST_EVERY,
+        LATEST_VERSION,
+        STORE_FOLDER,
+        Files,
+        What,
+        display_name,
+        find,
+        newest_manifests,
+    )
+    from shardex.files.folder_listing import FolderListing, forget, list_folder
+    from shardex.files.patterns import expand_braces, named_split, natural_order
+    from shardex.files.publication import MODES, Listing, check_mode, publication_at
+    from shardex.files.sample_index import Index, IndexedFile, probe
+    from shardex.files.saved_checksums import with_checksums
+    from shardex.files.scan import Scan, scan_all, scan_each
+    from shardex.files.sidecar import Sidecar, decode_sidecar, load_related_sidecars, load_sidecars, save_sidecar
+    from shardex.files.staging import AllOrNothing, Stage, StagedWriter
+else:
+    import_later(
+        __name__,
+        {
+            "append_together": "undo_unfinished visible_paths",
+            "find": "LATEST_EVERY LATEST_VERSION STORE_FOLDER Files What display_name find newest_manifests",
+            "folder_listing": "FolderListing forget list_folder",
+            "patterns": "expand_braces named_split natural_order",
+            "publication": "MODES Listing check_mode publication_at",
+            "sample_index": "Index IndexedFile probe",
+            "saved_checksums": "with_checksums",
+            "scan": "Scan scan_all scan_each",
+            "sidecar": "Sidecar decode_sidecar load_related_sidecars load_sidecars save_sidecar",
+            "staging": "AllOrNothing Stage StagedWriter",
+        },
+    )

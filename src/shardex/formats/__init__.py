@@ -24,30 +24,9 @@ Record formats (tar, JSON Lines, text, CSV, numbers): an index gives file, offse
 - `join_shards`: the shards of the parts of a job under their final numbers
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from shardex.formats.join_shards import STAGE, JoinShards
-from shardex.formats.registry import (
-    DamagedFiles,
-    Format,
-    ShardRows,
-    ShardWriter,
-    check_options,
-    format_named,
-    open_rows,
-    option_types,
-)
-from shardex.formats.signatures import (
-    FORMATS,
-    Signature,
-    format_names,
-    matches,
-    recognise,
-    saved_splits,
-    signature_of,
-)
-from shardex.formats.table_rows import TableRows
+from shardex.lazy_door import import_later
 
 __all__ = [
     "FORMATS",
@@ -89,23 +68,44 @@ __all__ = [
 
 if TYPE_CHECKING:
     from shardex.formats import media_folders
+    from shardex.formats.join_shards import STAGE, JoinShards
     from shardex.formats.lines import LineRows, LineScanner
     from shardex.formats.number_rows import NumberRows, NumberWindowRows, array_fields, is_array, number_dtype
     from shardex.formats.record_fields import MakeDecoder
     from shardex.formats.record_rows import DictRows, MappedIndex, RecordRows, map_files
+    from shardex.formats.registry import (
+        DamagedFiles,
+        Format,
+        ShardRows,
+        ShardWriter,
+        check_options,
+        format_named,
+        open_rows,
+        option_types,
+    )
     from shardex.formats.sample_writer import JsonEncoder, SampleWriter, SeriesWriter, ShardSeries
+    from shardex.formats.signatures import (
+        FORMATS,
+        Signature,
+        format_names,
+        matches,
+        recognise,
+        saved_splits,
+        signature_of,
+    )
+    from shardex.formats.table_rows import TableRows
 else:
-    _LATER = {
-        "lines": "LineRows LineScanner",
-        "number_rows": "NumberRows NumberWindowRows array_fields is_array number_dtype",
-        "record_fields": "MakeDecoder",
-        "record_rows": "DictRows MappedIndex RecordRows map_files",
-        "sample_writer": "JsonEncoder SampleWriter SeriesWriter ShardSeries",
-    }
-    _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
-
-    def __getattr__(name: str) -> Any:
-        """Import what only record formats need when it is first used."""
-        if name not in _MODULE_OF:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    import_later(
+        __name__,
+        {
+            "join_shards": "STAGE JoinShards",
+            "lines": "LineRows LineScanner",
+            "number_rows": "NumberRows NumberWindowRows array_fields is_array number_dtype",
+            "record_fields": "MakeDecoder",
+            "record_rows": "DictRows MappedIndex RecordRows map_files",
+            "registry": "DamagedFiles Format ShardRows ShardWriter check_options format_named open_rows option_types",
+            "sample_writer": "JsonEncoder SampleWriter SeriesWriter ShardSeries",
+            "signatures": "FORMATS Signature format_names matches recognise saved_splits signature_of",
+            "table_rows": "TableRows",
+        },
+    )

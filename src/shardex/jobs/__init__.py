@@ -10,9 +10,9 @@ killed is continued by the next run of the same job.
 - `job_folder`: the finished parts of a job, next to its target, until they are published
 """
 
-from shardex.jobs.job_folder import Commit, FinishedPart, JobFolder, LeftOut, discard_outdated, job_names, record_path
-from shardex.jobs.parts import Part, cut_rows, rows_per_part
-from shardex.jobs.runner import continue_parts, run_parts
+from typing import TYPE_CHECKING
+
+from shardex.lazy_door import import_later
 
 __all__ = [
     "Commit",
@@ -28,3 +28,25 @@ __all__ = [
     "rows_per_part",
     "run_parts",
 ]
+
+if TYPE_CHECKING:
+    from shardex.jobs.job_folder import (
+        Commit,
+        FinishedPart,
+        JobFolder,
+        LeftOut,
+        discard_outdated,
+        job_names,
+        record_path,
+    )
+    from shardex.jobs.parts import Part, cut_rows, rows_per_part
+    from shardex.jobs.runner import continue_parts, run_parts
+else:
+    import_later(
+        __name__,
+        {
+            "job_folder": "Commit FinishedPart JobFolder LeftOut discard_outdated job_names record_path",
+            "parts": "Part cut_rows rows_per_part",
+            "runner": "continue_parts run_parts",
+        },
+    )

@@ -21,18 +21,9 @@ used.
 - `containers`: recognises the containers of audio and video, and files that were cut off
 """
 
-from shardex.media.audio import AudioInfo, audio_info, decode_audio, encode_audio
-from shardex.media.clip_batches import decode_audios, decode_videos
-from shardex.media.decode_threads import decode_threads as decode_threads
-from shardex.media.image_batches import decode_images
-from shardex.media.image_files import MAX_PIXELS as MAX_PIXELS
-from shardex.media.image_files import ImageInfo, image_info
-from shardex.media.image_files import is_whole_jpeg as is_whole_jpeg
-from shardex.media.image_steps import CenterCrop, Flip, ImageStep, Pad, RandomCrop, RandomResizedCrop, Resize
-from shardex.media.image_steps import check_steps as check_steps
-from shardex.media.image_steps import size_after as size_after
-from shardex.media.images import decode_image, encode_image
-from shardex.media.video import VideoInfo, decode_frames, encode_video, video_info
+from typing import TYPE_CHECKING
+
+from shardex.lazy_door import import_later
 
 __all__ = [
     "AudioInfo",
@@ -58,3 +49,31 @@ __all__ = [
     "image_info",
     "video_info",
 ]
+
+if TYPE_CHECKING:
+    from shardex.media.audio import AudioInfo, audio_info, decode_audio, encode_audio
+    from shardex.media.clip_batches import decode_audios, decode_videos
+    from shardex.media.decode_threads import decode_threads as decode_threads
+    from shardex.media.image_batches import decode_images
+    from shardex.media.image_files import MAX_PIXELS as MAX_PIXELS
+    from shardex.media.image_files import ImageInfo, image_info
+    from shardex.media.image_files import is_whole_jpeg as is_whole_jpeg
+    from shardex.media.image_steps import CenterCrop, Flip, ImageStep, Pad, RandomCrop, RandomResizedCrop, Resize
+    from shardex.media.image_steps import check_steps as check_steps
+    from shardex.media.image_steps import size_after as size_after
+    from shardex.media.images import decode_image, encode_image
+    from shardex.media.video import VideoInfo, decode_frames, encode_video, video_info
+else:
+    import_later(
+        __name__,
+        {
+            "audio": "AudioInfo audio_info decode_audio encode_audio",
+            "clip_batches": "decode_audios decode_videos",
+            "decode_threads": "decode_threads",
+            "image_batches": "decode_images",
+            "image_files": "MAX_PIXELS ImageInfo image_info is_whole_jpeg",
+            "image_steps": "CenterCrop Flip ImageStep Pad RandomCrop RandomResizedCrop Resize check_steps size_after",
+            "images": "decode_image encode_image",
+            "video": "VideoInfo decode_frames encode_video video_info",
+        },
+    )

@@ -13,13 +13,9 @@ their fields are part of fingerprints and saved states: renaming one invalidates
 - `length_batches`: `LengthBatches`, the batches of an epoch chosen by the lengths of its samples
 """
 
-from shardex.order.draws import Balanced, Weighted, WeightedOnce
-from shardex.order.length_batches import EpochBatches, LengthBatches
-from shardex.order.mix_order import Mix, whole_weights
-from shardex.order.order import Blocks, Order, Pick, Shuffle, Span, chain, positions_of, share_list, split_bounds
-from shardex.order.random_offset import RandomOffset
-from shardex.order.rank_shares import RankShares
-from shardex.order.split_parts import parts_by_class, parts_by_group, parts_by_time, renumbered
+from typing import TYPE_CHECKING
+
+from shardex.lazy_door import import_later
 
 __all__ = [
     "Balanced",
@@ -45,3 +41,25 @@ __all__ = [
     "split_bounds",
     "whole_weights",
 ]
+
+if TYPE_CHECKING:
+    from shardex.order.draws import Balanced, Weighted, WeightedOnce
+    from shardex.order.length_batches import EpochBatches, LengthBatches
+    from shardex.order.mix_order import Mix, whole_weights
+    from shardex.order.order import Blocks, Order, Pick, Shuffle, Span, chain, positions_of, share_list, split_bounds
+    from shardex.order.random_offset import RandomOffset
+    from shardex.order.rank_shares import RankShares
+    from shardex.order.split_parts import parts_by_class, parts_by_group, parts_by_time, renumbered
+else:
+    import_later(
+        __name__,
+        {
+            "draws": "Balanced Weighted WeightedOnce",
+            "length_batches": "EpochBatches LengthBatches",
+            "mix_order": "Mix whole_weights",
+            "order": "Blocks Order Pick Shuffle Span chain positions_of share_list split_bounds",
+            "random_offset": "RandomOffset",
+            "rank_shares": "RankShares",
+            "split_parts": "parts_by_class parts_by_group parts_by_time renumbered",
+        },
+    )

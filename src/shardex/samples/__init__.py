@@ -14,13 +14,9 @@ between two types, or takes a subset of the fields if there is no path.
 - `field_subset`: view of samples as a class that has some of their fields
 """
 
-from shardex.samples.class_record import is_sample_class, record_of
-from shardex.samples.field_subset import FieldSubset, feature_in_class, schema_conflicts
-from shardex.samples.fit_sample import ClassFitter, sample_from
-from shardex.samples.lens import LENSES, Lens, lens
-from shardex.samples.lens_graph import LensGraph, type_name
-from shardex.samples.packable import PackableSample, packable, packable_class
-from shardex.samples.sample import Batch, DictSample, T_co, fields_of, sample_constructor
+from typing import TYPE_CHECKING
+
+from shardex.lazy_door import import_later
 
 __all__ = [
     "LENSES",
@@ -44,3 +40,25 @@ __all__ = [
     "schema_conflicts",
     "type_name",
 ]
+
+if TYPE_CHECKING:
+    from shardex.samples.class_record import is_sample_class, record_of
+    from shardex.samples.field_subset import FieldSubset, feature_in_class, schema_conflicts
+    from shardex.samples.fit_sample import ClassFitter, sample_from
+    from shardex.samples.lens import LENSES, Lens, lens
+    from shardex.samples.lens_graph import LensGraph, type_name
+    from shardex.samples.packable import PackableSample, packable, packable_class
+    from shardex.samples.sample import Batch, DictSample, T_co, fields_of, sample_constructor
+else:
+    import_later(
+        __name__,
+        {
+            "class_record": "is_sample_class record_of",
+            "field_subset": "FieldSubset feature_in_class schema_conflicts",
+            "fit_sample": "ClassFitter sample_from",
+            "lens": "LENSES Lens lens",
+            "lens_graph": "LensGraph type_name",
+            "packable": "PackableSample packable packable_class",
+            "sample": "Batch DictSample T_co fields_of sample_constructor",
+        },
+    )

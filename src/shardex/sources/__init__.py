@@ -27,35 +27,9 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 - `byte_ranges`: merges ranges, divides them into pages, decides when to download a whole file
 """
 
-from shardex.sources.byte_ranges import ByteRange
-from shardex.sources.cached_source import CachedSource
-from shardex.sources.compression import COMPRESSED, RangeFile, kind_of, member_names, plain_name
-from shardex.sources.credentials import (
-    export_credentials,
-    has_credentials,
-    import_credentials,
-    keyring,
-    read_keyring,
-    redact_url,
-    storage,
-    strip_credentials,
-)
-from shardex.sources.decompressed_source import CompressedFile, DecompressedSource
-from shardex.sources.download import download_file
-from shardex.sources.io_threads import fetches_started
-from shardex.sources.local import (
-    LocalSource,
-    is_in_memory,
-    link_or_rename,
-    make_folder,
-    open_regular,
-    sync_file,
-    sync_folder,
-)
-from shardex.sources.locks import LockedFile, SharedFolder, locked_file, shared_folder
-from shardex.sources.page_cache import parse_size
-from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, TemporaryDraft, check_path, check_text
-from shardex.sources.url import absolute_path, child_of, is_local, is_url, open_source, parent_of, place_of
+from typing import TYPE_CHECKING
+
+from shardex.lazy_door import import_later
 
 __all__ = [
     "COMPRESSED",
@@ -105,3 +79,53 @@ __all__ = [
     "sync_file",
     "sync_folder",
 ]
+
+if TYPE_CHECKING:
+    from shardex.sources.byte_ranges import ByteRange
+    from shardex.sources.cached_source import CachedSource
+    from shardex.sources.compression import COMPRESSED, RangeFile, kind_of, member_names, plain_name
+    from shardex.sources.credentials import (
+        export_credentials,
+        has_credentials,
+        import_credentials,
+        keyring,
+        read_keyring,
+        redact_url,
+        storage,
+        strip_credentials,
+    )
+    from shardex.sources.decompressed_source import CompressedFile, DecompressedSource
+    from shardex.sources.download import download_file
+    from shardex.sources.io_threads import fetches_started
+    from shardex.sources.local import (
+        LocalSource,
+        is_in_memory,
+        link_or_rename,
+        make_folder,
+        open_regular,
+        sync_file,
+        sync_folder,
+    )
+    from shardex.sources.locks import LockedFile, SharedFolder, locked_file, shared_folder
+    from shardex.sources.page_cache import parse_size
+    from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, TemporaryDraft, check_path, check_text
+    from shardex.sources.url import absolute_path, child_of, is_local, is_url, open_source, parent_of, place_of
+else:
+    import_later(
+        __name__,
+        {
+            "byte_ranges": "ByteRange",
+            "cached_source": "CachedSource",
+            "compression": "COMPRESSED RangeFile kind_of member_names plain_name",
+            "credentials": "export_credentials has_credentials import_credentials keyring read_keyring redact_url "
+            "storage strip_credentials",
+            "decompressed_source": "CompressedFile DecompressedSource",
+            "download": "download_file",
+            "io_threads": "fetches_started",
+            "local": "LocalSource is_in_memory link_or_rename make_folder open_regular sync_file sync_folder",
+            "locks": "LockedFile SharedFolder locked_file shared_folder",
+            "page_cache": "parse_size",
+            "protocols": "Draft Place Sink Source Stat TemporaryDraft check_path check_text",
+            "url": "absolute_path child_of is_local is_url open_source parent_of place_of",
+        },
+    )

@@ -17,20 +17,9 @@ the result into a buffer that both processes map. The buffer is reused once the 
 - `shared_arena`: pickles values and errors, and manages the shared buffers
 """
 
-from shardex.workers.executors import (
-    Executor,
-    ExecutorLike,
-    InlineExecutor,
-    ThreadExecutor,
-    is_local,
-    raise_if_cancelled,
-    start_executor,
-)
-from shardex.workers.function_fingerprint import function_fingerprint, unknown_objects
-from shardex.workers.generator_process import Prefetch, PrefetchedValues
-from shardex.workers.process_pool import ProcessPool
-from shardex.workers.ray_executor import StoredValue, import_ray
-from shardex.workers.shared_arena import dump_value
+from typing import TYPE_CHECKING
+
+from shardex.lazy_door import import_later
 
 __all__ = [
     "Executor",
@@ -49,3 +38,32 @@ __all__ = [
     "start_executor",
     "unknown_objects",
 ]
+
+if TYPE_CHECKING:
+    from shardex.workers.executors import (
+        Executor,
+        ExecutorLike,
+        InlineExecutor,
+        ThreadExecutor,
+        is_local,
+        raise_if_cancelled,
+        start_executor,
+    )
+    from shardex.workers.function_fingerprint import function_fingerprint, unknown_objects
+    from shardex.workers.generator_process import Prefetch, PrefetchedValues
+    from shardex.workers.process_pool import ProcessPool
+    from shardex.workers.ray_executor import StoredValue, import_ray
+    from shardex.workers.shared_arena import dump_value
+else:
+    import_later(
+        __name__,
+        {
+            "executors": "Executor ExecutorLike InlineExecutor ThreadExecutor is_local raise_if_cancelled "
+            "start_executor",
+            "function_fingerprint": "function_fingerprint unknown_objects",
+            "generator_process": "Prefetch PrefetchedValues",
+            "process_pool": "ProcessPool",
+            "ray_executor": "StoredValue import_ray",
+            "shared_arena": "dump_value",
+        },
+    )

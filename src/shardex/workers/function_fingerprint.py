@@ -42,6 +42,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from shardex.lazy_door import LazyDoor
 from shardex.workers.installed_code import GlobalUse, installed_name, uses, version_of
 
 _OPAQUE = (type(threading.Lock()), type(threading.RLock()), threading.local, threading.Thread)
@@ -418,7 +419,7 @@ _BY_TYPE: dict[type, Callable[[_Walk, Any], None]] = {
     FunctionType: _Walk._feed_named,
     type: _Walk._feed_named,
     MethodType: _Walk._feed_method,
-    ModuleType: _Walk._feed_module,
+    **_methods(_Walk._feed_module, [ModuleType, LazyDoor]),
     functools._lru_cache_wrapper: _Walk._feed_cached,
 }
 """Methods for exact types; anything else is hashed as an object."""
