@@ -17,7 +17,7 @@ TEMP ?= $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 
 IN_MEMORY := PYTEST_DEBUG_TEMPROOT=$(TEMP) $(PYTEST) -o tmp_path_retention_policy=failed
 # Tests whose results depend on which kernel copies the bytes; they run again on the numpy kernel, of `make test` those
 # of the functions that call it and of one format of each kind (columns, lines, tokens).
-KERNEL_TESTS := tests/kernel tests/dataset/test_pack.py tests/order/test_order.py tests/columns/test_chunks.py tests/columns/test_list_readers.py tests/columns/test_field_readers.py tests/columns/test_mapped_table.py tests/columns/test_checked_table.py tests/columns/test_batch_builder.py \
+KERNEL_TESTS := tests/kernel tests/dataset/test_pack.py tests/order/test_order.py tests/columns/test_list_readers.py tests/columns/test_field_readers.py tests/columns/test_mapped_table.py tests/columns/test_checked_table.py tests/columns/test_batch_builder.py \
 	tests/formats/jsonl/test_format.py tests/formats/jsonl/test_columns.py tests/formats/tokens/test_format.py \
 	tests/media/test_image_resize.py tests/media/test_image_steps.py
 MORE_KERNEL_TESTS := tests/whole/test_conformance.py
@@ -32,7 +32,7 @@ APT = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -
 ELSEWHERE := PYTEST_DEBUG_TEMPROOT=$(TEMP) $(BIN)/python .ci/environments.py
 ARGUMENTS := --hypothesis-profile=ci -o tmp_path_retention_policy=failed
 # Tests of what differs there: annotations, times, video, Arrow without pandas, SQL in its sandbox.
-QUICK_TESTS := src/shardex/features src/shardex/samples tests/features tests/samples tests/columns/test_types.py tests/dataset/test_sql_sandbox.py tests/media/test_video.py
+QUICK_TESTS := src/shardex/features src/shardex/samples tests/features tests/samples tests/columns/test_arrow_types.py tests/dataset/test_sql_sandbox.py tests/media/test_video.py
 
 .PHONY: help setup demo test test-all faults check sanitize bench clean
 

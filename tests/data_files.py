@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from shardex.columns import footer_blocks, footer_size
+from shardex.columns.ipc import footer_blocks, footer_size
 from shardex.kernel import checksums
 from shardex.native.data_file_reader import DataFileReader
 from shardex.native.data_file_table import END_OF_STREAM, FileTable, decode_table

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import Table, check_fields, concat_columns
+from shardex.columns import Table, check_fields, tables
 from shardex.errors import ArgumentError, RowError, SchemaError
 from shardex.features import Array, Feature, Features, Json, Media, contains, infer, samples_table, unwrap_optional
 from shardex.features import Sequence as ListOf
@@ -352,7 +352,7 @@ class SideBySideRows(AbstractRows):
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Columns of all tables, not copied."""
-        return concat_columns(self._table_with(name).sql_columns([name]) for name in names)
+        return tables.concat_columns(self._table_with(name).sql_columns([name]) for name in names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value, from the table that has the field."""

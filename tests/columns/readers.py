@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.columns import no_file
-from shardex.columns.chunks import Chunks, FieldReader
+from shardex.columns.arrow_values import no_file
+from shardex.columns.field_readers import Chunks, FieldReader
 from shardex.features import Feature
 from shardex.kernel import values_of
 from shardex.samples import DictSample

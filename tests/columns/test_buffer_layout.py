@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from shardex.columns.buffer_layout import RowSlices, column_layouts, rows_that_need
-from shardex.columns.ipc_footer import batch_layout, message_at
+from shardex.columns.ipc import batch_layout, message_at
 from shardex.errors import ChecksumError, FormatError
 
 ROWS = 19

@@ -25,7 +25,7 @@ import pytest
 import xxhash
 
 import shardex as sx
-from shardex.columns import footer_size
+from shardex.columns.ipc import footer_size
 from shardex.errors import PathError, ShardexError
 from shardex.native import data_files, fragment_list
 from shardex.sources import LocalSource

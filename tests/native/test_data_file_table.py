@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pyarrow.dataset import dataset
 
 import shardex as sx
-from shardex.columns import BLOCK, BatchLayout
+from shardex.columns import BLOCK
+from shardex.columns.ipc import BatchLayout
 from shardex.errors import ChecksumError, FormatError
 from shardex.features import arrow_schema
 from shardex.native import data_files

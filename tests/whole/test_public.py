@@ -93,7 +93,7 @@ shardex.Ragged
 assert "shardex.kernel" in sys.modules and "shardex.features" not in sys.modules
 shardex.features.Text
 assert "shardex.dataset" not in sys.modules
-shardex.workers, shardex.columns.types, shardex.errors
+shardex.workers, shardex.columns.arrow_types, shardex.errors
 from shardex import cli
 """
     subprocess.run([sys.executable, "-c", code], check=True)

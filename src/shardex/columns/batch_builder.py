@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from shardex.columns.collect import MOST_ROWS, Convert, collector_of
 from shardex.columns.fields import Field, located, refuse_unknown_fields
-from shardex.columns.to_table import to_table
+from shardex.columns.tables import to_table
 from shardex.errors import SchemaError
 from shardex.kernel import MISSING, Columns, Integers, values_of
 

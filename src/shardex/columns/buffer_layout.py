@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns.types import is_binary, is_list, is_text
+from shardex.columns.arrow_types import has_offsets, is_list
 from shardex.errors import FormatError
 from shardex.kernel import Integers
 
@@ -122,10 +122,6 @@ def _offset_type(kind: pa.DataType) -> np.dtype[Any]:
     return np.dtype(np.int64 if any(getattr(pa.types, name)(kind) for name in large) else np.int32)
 
 
-def _holds_bytes(kind: pa.DataType) -> bool:
-    return is_text(kind) or (is_binary(kind) and not pa.types.is_fixed_size_binary(kind))
-
-
 # -- batches with damaged bytes ---------------------------------------------------------------------------------------
 
 
@@ -176,7 +172,7 @@ class _Needs:
             return self.of(layout.parts[0], begin * kind.list_size, end * kind.list_size)
         if pa.types.is_boolean(kind):
             return self._bytes(number, begin >> 3, end + 7 >> 3)
-        if not (is_list(kind) or pa.types.is_map(kind) or _holds_bytes(kind)):
+        if not (is_list(kind) or pa.types.is_map(kind) or has_offsets(kind)):
             width = kind.bit_width // 8
             return self._bytes(number, begin * width, end * width)
         offset = _offset_type(kind)
@@ -185,7 +181,7 @@ class _Needs:
         at, size = self._buffers[number].tolist()
         offsets = np.frombuffer(self._data, offset, size // offset.itemsize, at - self._origin)
         first, last = offsets[begin[left]].astype(np.int64), offsets[end[left]].astype(np.int64)
-        inside = self._bytes(number + 1, first, last) if _holds_bytes(kind) else self.of(layout.parts[0], first, last)
+        inside = self._bytes(number + 1, first, last) if has_offsets(kind) else self.of(layout.parts[0], first, last)
         found[left] = inside | (first < 0) | (last < first)
         return found
 
@@ -233,7 +229,7 @@ class RowSlices:
             return [], [self.array(layout.parts[0], begin * kind.list_size, end * kind.list_size)]
         if pa.types.is_boolean(kind):
             return [np.packbits(self._bits(number, begin, end), bitorder="little")], []
-        if not (is_list(kind) or pa.types.is_map(kind) or _holds_bytes(kind)):
+        if not (is_list(kind) or pa.types.is_map(kind) or has_offsets(kind)):
             width = kind.bit_width // 8
             return [self._bytes(number, begin * width, end * width)], []
         offset = _offset_type(kind)
@@ -242,7 +238,7 @@ class RowSlices:
         first, last = int(offsets[0]), int(offsets[-1])
         if not 0 <= first <= last:
             raise FormatError(f"expected offsets that rise from 0, got {first} and {last}")
-        if _holds_bytes(kind):
+        if has_offsets(kind):
             return [offsets - offset.type(first), self._bytes(number + 1, first, last)], []
         return [offsets - offset.type(first)], [self.array(layout.parts[0], first, last)]
 

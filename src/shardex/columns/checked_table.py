@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardex.columns.arrow_types import storage_array
+from shardex.columns.arrow_values import no_file
 from shardex.columns.block_checks import CheckedFiles, address_of
 from shardex.columns.buffer_layout import Layout, RowSlices, array_of, column_layouts
-from shardex.columns.chunks import Chunks, Getter
+from shardex.columns.field_readers import Chunks, Getter
 from shardex.columns.fields import Field, check_fields
 from shardex.columns.file_blocks import CheckedFile, FileSizes, OpenedFile, distinct
 from shardex.columns.mapped_table import MappedTable
-from shardex.columns.media_structs import no_file
-from shardex.columns.storage import storage_array
 from shardex.errors import ChecksumError, FormatError, RangeError
 from shardex.kernel import Bytes, Column, Columns, Integers, Ranges, Segments
 

@@ -2,7 +2,7 @@
 
 `BufferCollector` copies the values of a sample into one buffer per field, in one call of C (`kernel/_collect.c`):
 numbers, text, what is stored as bytes, and arrays of which at most the first size varies (`Collected`). Values of any
-other form are first converted by a function of their feature; fields of other features have an encoder (`encode`).
+other form are first converted by a function of their feature; fields of other features have an encoder (`encoders`).
 `EncoderCollector` has an encoder for each field; it is used where no compiler was available.
 """
 
@@ -18,10 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns.encode import with_nulls
-from shardex.columns.encode_values import Encoder
+from shardex.columns.arrow_types import number_array, storage_dtype
+from shardex.columns.encoders import Encoder, with_nulls
 from shardex.columns.fields import Field, refuse_unknown_fields
-from shardex.columns.types import number_array, storage_dtype
 from shardex.kernel import MISSING, collect_kernel, pooled_empty
 
 Convert = Callable[[Any], Mapping[str, Any]]

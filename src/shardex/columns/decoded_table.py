@@ -14,15 +14,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from shardex.columns.decode import decode_array, decode_value, take_rows
+from shardex.columns.arrow_types import expanded_size, storage_array, storage_type
+from shardex.columns.arrow_values import ReadFile, decode_array, decode_value, media_decoder, no_file, take_rows
 from shardex.columns.fields import Field, check_fields
-from shardex.columns.media_structs import ReadFile, media_decoder, no_file
-from shardex.columns.sql_columns import sql_table, valid_mask
-from shardex.columns.storage import expanded_size, storage_array
-from shardex.columns.table import Table
-from shardex.columns.types import storage_type
+from shardex.columns.tables import StoredTable
 from shardex.errors import FormatError
 from shardex.kernel import Columns, Integers, Ranges
 from shardex.sources import parse_size
@@ -62,7 +58,7 @@ class DecodeLimit:
             )
 
 
-class DecodedTable(Table):
+class DecodedTable(StoredTable):
     """Consecutive groups of rows; `decode(k, names)` returns these columns of group k, which has `rows[k]` rows.
 
     `extents(groups, names)` are the byte ranges of these columns. If a cache `evicts` the files, a read downloads the
@@ -91,11 +87,11 @@ class DecodedTable(Table):
         encoded_bytes: int = 0,
         read_file: ReadFile = no_file,
     ) -> None:
-        self._features: Mapping[str, Any] = features
+        self._features = features
         self._read_file = read_file
-        self._structs = {n for n, f in features.items() if f.holds_media(schema.field(n).type)}
-        """Fields of images, audio and video that are structs."""
-        self._values = media_decoder(read_file) if self._structs else decode_array
+        self._kinds = {name: storage_type(schema.field(name).type) for name in features}
+        has_structs = any(feature.holds_media(self._kinds[name]) for name, feature in features.items())
+        self._values = media_decoder(read_file) if has_structs else decode_array
         self._limit, self._encoded_bytes = limit or DecodeLimit(), encoded_bytes
         self._schema = schema
         self._starts: Integers = np.cumsum([0, *rows], dtype=np.int64)
@@ -109,11 +105,6 @@ class DecodedTable(Table):
 
     def __len__(self) -> int:
         return int(self._starts[-1])
-
-    @property
-    def features(self) -> Mapping[str, Any]:
-        """Name and feature of each field."""
-        return self._features
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Return these fields of these rows; each group is decoded once."""
@@ -144,14 +135,6 @@ class DecodedTable(Table):
             missing = [group for group in groups if any((group, name) not in self._cache for name in fields)]
         return self._extents(missing, fields) if self._extents is not None and missing else None
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        """Return a whole field; decodes the groups that are not cached."""
-        column, feature = self._column(name), self.features[name]
-        if name not in self._structs:
-            return column
-        arrays = [feature.without_structs(chunk, self._read_file) for chunk in column.chunks]
-        return pa.chunked_array(arrays, arrays[0].type if arrays else feature.arrow_type())
-
     def _column(self, name: str) -> pa.ChunkedArray:
         if self._evicts:
             self.advise(self._starts[:-1], [name])
@@ -160,15 +143,7 @@ class DecodedTable(Table):
             arrays.append(self._arrays(group, [name])[name])
             decoded += arrays[-1].nbytes
             self._limit.check(decoded, self._encoded_bytes, f"{self._name(group)}, column {name} up to here")
-        return pa.chunked_array(arrays, storage_type(self._schema.field(name).type))
-
-    def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Return whole fields in the form that SQL reads."""
-        return sql_table({name: self.column(name) for name in names}, self.features)
-
-    def present(self, name: str) -> NDArray[np.bool_]:
-        """Return which rows have a value for a field."""
-        return valid_mask(self._column(name), self.features[name])
+        return pa.chunked_array(arrays, self._kinds[name])
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Return one row."""

@@ -1,20 +1,26 @@
-"""`Field`: what this room asks of the type of a field; names of fields, and places of values, in errors."""
+"""What this room asks of fields and of rows: `Field`, the type of a field, and `Table`, fields of numbered rows.
+
+Tables of files, and all rows (`shardex.rows`), derive from `Table`. Names of fields, and places of values, in errors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, SchemaError, unknown_field
-from shardex.kernel import Column, Integers
+from shardex.kernel import Column, Columns, Integers
 
 if TYPE_CHECKING:
-    from shardex.columns.chunks import Chunks, FieldReader
+    from shardex.columns.arrow_values import ReadFile
     from shardex.columns.collect import Collected
-    from shardex.columns.encode_values import Encoder
-    from shardex.columns.media_structs import ReadFile
+    from shardex.columns.encoders import Encoder
+    from shardex.columns.field_readers import Chunks, FieldReader
 
 
 class Field(Protocol):
@@ -101,3 +107,48 @@ def refuse_unknown_fields(values: Mapping[str, Any], known: Mapping[str, Any], e
 def located(error: SchemaError, place: str) -> SchemaError:
     """Return the error with the place of the value: `raise located(error, "sample 3, field x") from None`."""
     return SchemaError(f"{error} - at {place}")
+
+
+class Table(ABC):
+    """Fields of numbered rows; the methods that are not abstract have defaults that read."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def features(self) -> Mapping[str, Any]:
+        """Name and feature of each field."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    @abstractmethod
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Return these fields (None: all) of these rows, in this order; row numbers are from 0 to len - 1."""
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the fields of one row, from 0 to len - 1."""
+        return self.read(np.array([row]), fields).sample(0)
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:  # noqa: B027
+        """Start fetching what a `read` of these rows needs, without waiting; by default there is nothing to fetch.
+
+        Bad data and bad row numbers are not reported here but by the read. Safe while another thread reads.
+        """
+
+    def read_views(self, rows: Integers, fields: Sequence[str] | None, views: Collection[str]) -> Columns:
+        """Read like `read`, but the stored media of the fields `views` may be views of files instead of copies."""
+        return self.read(rows, fields)
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """A whole field as an Arrow column, if it is stored as one; otherwise None."""
+        return None
+
+    @abstractmethod
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
+        """Return whole fields as SQL sees them."""
+
+    @abstractmethod
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Return for each row whether it has a value for a field."""

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardex.columns.arrow_types import storage_dtype
+from shardex.columns.arrow_values import ReadFile, media_decoder
 from shardex.columns.buffer_layout import Layout
-from shardex.columns.chunks import Chunks, FieldReader, Getter, typed
+from shardex.columns.field_readers import Chunks, FieldReader, Getter, copies, typed
 from shardex.columns.fields import Field
-from shardex.columns.media_structs import ReadFile, media_decoder
-from shardex.columns.types import storage_dtype
 from shardex.errors import FormatError
 from shardex.kernel import Column, Integers, Ragged, Ranges, Segments, arrays_of, locate, row_ranges, take, value_reader
 
@@ -79,10 +79,21 @@ class Lists:
         return lambda row: values[offset(row) // pairs : offset(row + 1) // pairs]
 
 
-class BytesReader(FieldReader):
-    """Text, bytes, JSON, and arrays stored as bytes."""
+class _ListReader(FieldReader):
+    """Values with offsets."""
 
     _reads_buffers = True
+    _lists: Lists
+
+    def first_ranges(self, rows: Integers) -> list[Ranges]:
+        return [self._lists.offset_ranges(rows)]
+
+    def then_ranges(self, rows: Integers) -> list[Ranges]:
+        return [self._lists.ranges(rows)]
+
+
+class BytesReader(_ListReader):
+    """Text, bytes, JSON, and arrays stored as bytes."""
 
     def __init__(
         self,
@@ -125,12 +136,6 @@ class BytesReader(FieldReader):
         plain = self._decode is None and not self._text
         return cast("Column", self._lists.ranges(rows).views()) if plain else self.read(rows)
 
-    def first_ranges(self, rows: Integers) -> list[Ranges]:
-        return [self._lists.offset_ranges(rows)]
-
-    def then_ranges(self, rows: Integers) -> list[Ranges]:
-        return [self._lists.ranges(rows)]
-
     def getter(self, chunk: int) -> Getter:
         get, decode, located = self._lists.value(chunk, text=self._text), self._decode, self.located
         if self._text or decode is None:
@@ -139,12 +144,6 @@ class BytesReader(FieldReader):
 
     def list_of(self, get: Getter, bounds: Integers) -> Getter:
         return super().list_of(get, bounds) if self._stack is None else copies(get, bounds)
-
-
-def copies(get: Getter, bounds: Integers) -> Getter:
-    """Return a function that reads a list of arrays, which may be changed."""
-    bound = bounds.item
-    return lambda row: [None if one is None else one.copy() for one in map(get, range(bound(row), bound(row + 1)))]
 
 
 class MediaReader(BytesReader):
@@ -176,10 +175,8 @@ class MediaReader(BytesReader):
         return FieldReader.getter(self, chunk) if self._has_inner_nulls else super().getter(chunk)
 
 
-class RaggedReader(FieldReader):
+class RaggedReader(_ListReader):
     """Arrays of which only the first size varies."""
-
-    _reads_buffers = True
 
     def __init__(
         self,
@@ -210,12 +207,6 @@ class RaggedReader(FieldReader):
             return super().read(rows)  # finds the row whose list has a wrong length
         return Ragged(ranges, self._dtype, self._inner)
 
-    def first_ranges(self, rows: Integers) -> list[Ranges]:
-        return [self._lists.offset_ranges(rows)]
-
-    def then_ranges(self, rows: Integers) -> list[Ranges]:
-        return [self._lists.ranges(rows)]
-
     def getter(self, chunk: int) -> Getter:
         if self._has_inner_nulls:
             return super().getter(chunk)
@@ -236,10 +227,8 @@ class RaggedReader(FieldReader):
         return copies(get, bounds)
 
 
-class ShapedReader(FieldReader):
+class ShapedReader(_ListReader):
     """Arrays of any other shape, but of one number of dimensions: elements and shapes."""
-
-    _reads_buffers = True
 
     def __init__(
         self, name: str, feature: Field, chunks: Chunks, kind: pa.DataType, dtype: np.dtype[Any], ndim: int
@@ -277,9 +266,6 @@ class ShapedReader(FieldReader):
     def first_ranges(self, rows: Integers) -> list[Ranges]:
         shapes = row_ranges(self._shapes, self._chunks.starts, rows, 8 * self._ndim)
         return [self._lists.offset_ranges(rows), shapes]
-
-    def then_ranges(self, rows: Integers) -> list[Ranges]:
-        return [self._lists.ranges(rows)]
 
     def getter(self, chunk: int) -> Getter:
         rows = self._chunks.rows_in(chunk)

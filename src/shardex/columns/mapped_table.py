@@ -12,15 +12,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from shardex.columns.chunks import Chunks, Getter
+from shardex.columns.arrow_types import storage_array, storage_type
+from shardex.columns.arrow_values import ReadFile, no_file
+from shardex.columns.field_readers import Chunks, Getter
 from shardex.columns.fields import Field, check_fields
-from shardex.columns.media_structs import ReadFile, no_file
-from shardex.columns.sql_columns import sql_table, valid_mask
-from shardex.columns.storage import storage_array
-from shardex.columns.table import Table
-from shardex.columns.types import storage_type
+from shardex.columns.tables import StoredTable
 from shardex.errors import FormatError, ShardexError
 from shardex.kernel import Columns, Integers, Ranges
 
@@ -28,7 +25,7 @@ _FEW_ROWS = 1024
 _WIDE = 256
 
 
-class MappedTable(Table):
+class MappedTable(StoredTable):
     """Consecutive record batches; `load(k)` returns batch k, checked, and `rows[k]` is its number of rows.
 
     `extents(batches)` are the byte ranges that loading these batches reads. If a cache `evicts` the files, a read
@@ -60,7 +57,7 @@ class MappedTable(Table):
         self._set_up(features, schema, Chunks(starts, self._open, name, evicts), read_file)
 
     def _set_up(self, features: Mapping[str, Field], schema: pa.Schema, chunks: Chunks, read_file: ReadFile) -> None:
-        self._features: Mapping[str, Any] = features
+        self._features = features
         self._chunks = chunks
         self._evicts = chunks.evicts
         self._length = int(chunks.starts[-1])
@@ -73,11 +70,6 @@ class MappedTable(Table):
 
     def __len__(self) -> int:
         return self._length
-
-    @property
-    def features(self) -> Mapping[str, Any]:
-        """Name and feature of each field."""
-        return self._features
 
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Return these fields of these rows."""
@@ -154,14 +146,6 @@ class MappedTable(Table):
             return error
         return FormatError(f"{self._chunks.name(chunk)}, sample {row}: expected valid values, got others: {error}")
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        """Return a whole field in its stored type, structs of media as bytes; opens all batches."""
-        column, feature = self._column(name), self.features[name]
-        if not feature.holds_media(self._kinds[name]):
-            return column
-        arrays = [feature.without_structs(chunk, self._read_file) for chunk in column.chunks]
-        return pa.chunked_array(arrays, arrays[0].type if arrays else feature.arrow_type())
-
     def _column(self, name: str) -> pa.ChunkedArray:
         if (whole := self._whole.get(name)) is None:
             self._open_all(name)
@@ -176,14 +160,6 @@ class MappedTable(Table):
             self._extents(np.flatnonzero(~self._is_open)).fetch()
         for chunk in np.flatnonzero(~self._is_open).tolist():
             self._open(chunk)
-
-    def sql_columns(self, names: Sequence[str]) -> pa.Table:
-        """Return whole fields in the form that SQL reads."""
-        return sql_table({name: self.column(name) for name in names}, self.features)
-
-    def present(self, name: str) -> NDArray[np.bool_]:
-        """Return which rows have a value for a field."""
-        return valid_mask(self._column(name), self.features[name])
 
     def _open(self, chunk: int) -> None:
         """Load a batch and attach its arrays to the readers."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.columns import MappedTable, ReadFile, no_file, null_paths, valid_batch
+from shardex.columns import MappedTable, ReadFile, arrow_types, arrow_values, ipc
 from shardex.features import Features, Opaque, contains, features_of_arrow
 from shardex.kernel import Columns, Integers, digest
 from shardex.rows import SideBySideRows
@@ -55,7 +55,9 @@ class ArrowRows(SideBySideRows):
         counts = [batch.num_rows for batch in self._batches]
         self._length: int = sum(counts)
         name = "the table in memory, batch {}".format
-        mapped = MappedTable(self._features, schema, counts, self._load, name, read_file=read_file or no_file)
+        mapped = MappedTable(
+            self._features, schema, counts, self._load, name, read_file=read_file or arrow_values.no_file
+        )
         super().__init__(dict.fromkeys(self._features, mapped))
 
     def __len__(self) -> int:
@@ -70,7 +72,7 @@ class ArrowRows(SideBySideRows):
         return ArrowRows, (self.table, self._given)
 
     def _load(self, number: int) -> pa.RecordBatch:
-        batch = valid_batch(self._batches[number], f"the table in memory, batch {number}")
+        batch = ipc.valid_batch(self._batches[number], f"the table in memory, batch {number}")
         batch = batch if self._convert is None else self._convert(batch)
         columns = [pa.concat_arrays([column]) if _has_offset(column) else column for column in batch.columns]
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -96,7 +98,7 @@ def _features(table: pa.Table, schema: pa.Schema, given: Features | None) -> Fea
     nulls = {
         path
         for name, column in zip(table.column_names, table.columns, strict=True)
-        for path in null_paths(name, column.chunks)
+        for path in arrow_types.null_paths(name, column.chunks)
     }
     return features_of_arrow(schema, given, nulls)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.columns import list_bounds, number_array
+from shardex.columns import arrow_values, number_array
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.to_arrow import check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
@@ -136,11 +136,11 @@ def _flat_type(feature: Array, column: pa.ChunkedArray) -> pa.DataType:
 def _flat(array: pa.ExtensionArray, feature: Array, kind: pa.DataType, name: str) -> pa.Array:
     """Return nested lists as flat lists: the same elements with other offsets."""
     lists = array.storage
-    bounds, values, shape = list_bounds(lists), lists.values, feature.shape or ()
+    bounds, values, shape = arrow_values.list_bounds(lists), lists.values, feature.shape or ()
     if feature.fixed:
         _check_lengths(np.diff(bounds), lists.is_valid(), shape[0], feature, name)
     for size in shape[1:]:
-        inner = list_bounds(values)
+        inner = arrow_values.list_bounds(values)
         _check_lengths(np.diff(inner[bounds[0] : bounds[-1] + 1]), None, size, feature, name)
         bounds, values = inner[bounds], values.values
     values = values.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))

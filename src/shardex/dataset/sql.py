@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import concat_columns, number_array, take_table, true_or_null
+from shardex.columns import number_array, tables
 from shardex.dataset.sql_sandbox import RefusedError, is_keyword, parse, run
 from shardex.dataset.sql_syntax import TABLE, JsonText, Node, UsedFields, json_texts
 from shardex.errors import QueryError
@@ -109,12 +109,12 @@ class Query:
         tested = [name for name in self.features if name.lower() in used.tested]
         self._check(named, tested)
         values = [n for n, f in self.features.items() if n in named or (used.everything and f.queryable())]
-        parts = [pa.table({name: true_or_null(rows.present(name))}) for name in tested if name not in values]
+        parts = [pa.table({name: tables.true_or_null(rows.present(name))}) for name in tested if name not in values]
         if values:
             parts.append(rows.sql_columns(values).select(values))  # in the order of the fields, for SELECT *
         if self.before or self.row in used.names or not parts:
             parts.append(pa.table({self.row: _row_numbers(len(rows))}))
-        return concat_columns(parts)
+        return tables.concat_columns(parts)
 
     def _check(self, named: list[str], tested: list[str]) -> None:
         """Raise for fields that SQL cannot read, and for names that differ only by case."""
@@ -248,7 +248,7 @@ def view_columns(dataset: SampleView[Any], names: Sequence[str]) -> pa.Table:
     table = dataset.rows.sql_columns(names)
     if (first := _first_row(dataset)) is not None:
         return table.slice(first, len(dataset))
-    return take_table(table, _rows(dataset))
+    return tables.take_table(table, _rows(dataset))
 
 
 def view_present(dataset: SampleView[Any], name: str) -> NDArray[np.bool_]:

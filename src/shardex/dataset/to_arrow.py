@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from shardex.columns import to_table, with_schema
+from shardex.columns import arrow_types, to_table
 from shardex.dataset.arrow_rows import ArrowRows
 from shardex.errors import MissingExtraError, SchemaError
 from shardex.features import Feature, Features, Opaque, arrow_schema, contains, unwrap_optional
@@ -64,7 +64,7 @@ def _batches(chunks: Iterable[Columns], features: Features, schema: pa.Schema) -
     types = {field.name: field.type for field in schema}
     first = 0
     for columns in chunks:
-        yield from with_schema(to_table(columns, features, types, first, stored=True), schema).to_batches()
+        yield from arrow_types.with_schema(to_table(columns, features, types, first, stored=True), schema).to_batches()
         first += len(columns)
 
 

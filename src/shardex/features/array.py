@@ -15,29 +15,16 @@ from numpy.typing import DTypeLike, NDArray
 
 from shardex.columns import (
     MOST_SIZES,
-    Blobs,
-    BytesReader,
     Chunks,
     Collected,
     Encoder,
     FieldReader,
-    FixedArrays,
-    FixedWidthReader,
-    FreeShapeReader,
-    RaggedArrays,
-    RaggedReader,
     ReadFile,
-    ShapedArrays,
-    ShapedReader,
-    as_nested_lists,
-    cast_for_sql,
-    has_offsets,
-    has_shape,
-    is_binary,
-    is_list,
-    number_dtype,
-    offset_sizes,
-    width,
+    arrow_types,
+    encoders,
+    field_readers,
+    list_readers,
+    tables,
 )
 from shardex.errors import QueryError, SchemaError
 from shardex.features.array_arrow import (
@@ -137,7 +124,7 @@ class Array(Feature):
         is_number = pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)
         if not is_number or parts.has_nulls("item"):
             return None
-        array = cls(number_dtype(kind.value_type).name, tuple(kind.shape))
+        array = cls(arrow_types.number_dtype(kind.value_type).name, tuple(kind.shape))
         return array if readable(array, kind) else None
 
     def join(self, other: Feature) -> Feature | None:
@@ -165,7 +152,9 @@ class Array(Feature):
         if self.dtype is None:  # arrays of objects are refused
             return lambda value: type(value) is np.ndarray and value.dtype.kind != "O"
         dtype, shape = np.dtype(self.dtype), self.shape
-        return lambda value: type(value) is np.ndarray and value.dtype == dtype and has_shape(value.shape, shape)
+        return lambda value: (
+            type(value) is np.ndarray and value.dtype == dtype and arrow_types.has_shape(value.shape, shape)
+        )
 
     def blank(self) -> Any:
         """Return zeros; sizes that vary are 0."""
@@ -191,10 +180,10 @@ class Array(Feature):
         if self.dtype not in (None, column.dtype):
             return None
         if isinstance(column, np.ndarray):
-            return column if column.ndim > 1 and has_shape(column.shape[1:], self.shape) else None
+            return column if column.ndim > 1 and arrow_types.has_shape(column.shape[1:], self.shape) else None
         if self.shape is None:
             return column
-        return column if column.shapes is None and has_shape((None, *column.inner), self.shape) else None
+        return column if column.shapes is None and arrow_types.has_shape((None, *column.inner), self.shape) else None
 
     def in_form(self, column: Column) -> Column:
         """Return stacked arrays as `Ragged` if their shapes may differ."""
@@ -211,7 +200,7 @@ class Array(Feature):
 
     def reads(self, kind: pa.DataType) -> bool:
         """Return True for bytes, and for lists of elements of this dtype."""
-        return is_binary(kind) or (self.dtype is not None and holds_array(self, kind))
+        return arrow_types.is_binary(kind) or (self.dtype is not None and holds_array(self, kind))
 
     def with_nulls(self, parts: ArrowParts) -> Feature | None:
         """Return this array if its elements are not null; arrays of one dimension become lists of optional numbers."""
@@ -224,14 +213,14 @@ class Array(Feature):
     def encoder(self) -> Encoder:
         """Return an encoder of arrays."""
         if self.dtype is None:
-            return Blobs(COMPACT.encode, pa.large_binary())
+            return encoders.Blobs(COMPACT.encode, pa.large_binary())
         kind, dtype, sizes = self.arrow_type(), np.dtype(self.dtype), fixed_sizes(self)
         if self.fixed:
-            return FixedArrays(kind, dtype, sizes, self.fit)
+            return encoders.FixedArrays(kind, dtype, sizes, self.fit)
         return (
-            RaggedArrays(kind, dtype, sizes, self.fit)
+            encoders.RaggedArrays(kind, dtype, sizes, self.fit)
             if self.ragged
-            else ShapedArrays(kind, dtype, self.shape, self.fit)
+            else encoders.ShapedArrays(kind, dtype, self.shape, self.fit)
         )
 
     def collected(self) -> Collected | None:
@@ -253,13 +242,13 @@ class Array(Feature):
         """Return the sizes of elements, offsets and shapes."""
         rows = np.arange(len(array) + 1)
         if self.dtype is None:
-            return offset_sizes(array)
+            return encoders.offset_sizes(array)
         if self.fixed:
-            return rows * (int(array.type.list_size) * width(array.type.value_type))
+            return rows * (int(array.type.list_size) * encoders.width(array.type.value_type))
         if self.ragged:
-            return offset_sizes(array) * width(array.type.value_type) + 8 * rows
+            return encoders.offset_sizes(array) * encoders.width(array.type.value_type) + 8 * rows
         values = array.field("values")
-        return offset_sizes(values) * width(values.type.value_type) + 24 * rows
+        return encoders.offset_sizes(values) * encoders.width(values.type.value_type) + 24 * rows
 
     def to_arrow(self, column: Column) -> pa.Array | None:
         """Return arrays of this dtype and shape."""
@@ -267,22 +256,22 @@ class Array(Feature):
 
     def from_arrow(self, array: pa.Array) -> Column:
         """Return arrays, also those that are stored as bytes."""
-        if is_binary(array.type):
+        if arrow_types.is_binary(array.type):
             return stack_arrays([decode_array_bytes(raw, self) for raw in array.to_pylist()], self)
         return arrays_of_arrow(array, self)
 
     def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
         """Read the buffers of elements, offsets and shapes, or bytes."""
-        if has_offsets(kind):
+        if arrow_types.has_offsets(kind):
             decode, stack = lambda raw: decode_array_bytes(raw, self), lambda values: stack_arrays(values, self)
-            return BytesReader(name, self, chunks, kind, decode=decode, stack=stack)
+            return list_readers.BytesReader(name, self, chunks, kind, decode=decode, stack=stack)
         dtype, sizes = np.dtype(self.dtype), fixed_sizes(self)
         if self.fixed and self.shape and pa.types.is_fixed_size_list(kind):
-            return FixedWidthReader(name, self, chunks, dtype, sizes)
-        if self.ragged and is_list(kind):
-            return RaggedReader(name, self, chunks, kind, dtype, sizes)
+            return field_readers.FixedWidthReader(name, self, chunks, dtype, sizes)
+        if self.ragged and arrow_types.is_list(kind):
+            return list_readers.RaggedReader(name, self, chunks, kind, dtype, sizes)
         if pa.types.is_struct(kind) and bool(self.shape) == pa.types.is_fixed_size_list(kind.field("shape").type):
-            reader = ShapedReader if self.shape else FreeShapeReader
+            reader = list_readers.ShapedReader if self.shape else list_readers.FreeShapeReader
             return reader(name, self, chunks, kind, dtype, len(self.shape or ()))
         return Feature.reader(self, name, kind, chunks, read_file)
 
@@ -301,14 +290,14 @@ class Array(Feature):
 
     def sql_column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         """Return lists, of several dimensions lists of lists."""
-        if is_binary(column.type):
+        if arrow_types.is_binary(column.type):
             raise QueryError(
                 f"expected values that SQL can read, got {self} stored as bytes - at field {name}; "
                 "only IS NULL and IS NOT NULL work for it"
             )
-        column = cast_for_sql(column, self, name)
+        column = tables.cast_for_sql(column, self, name)
         if self.fixed and len(self.shape or ()) > 1:
-            return as_nested_lists(column, [size or 0 for size in self.shape or ()])
+            return tables.as_nested_lists(column, [size or 0 for size in self.shape or ()])
         return column
 
     # -- plain files ------------------------------------------------------------------------------------------

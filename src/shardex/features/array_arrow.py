@@ -15,18 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import (
-    decode_array,
-    has_shape,
-    is_list,
-    list_parts,
-    masked_to_arrow,
-    number_array,
-    parts_of_lists,
-    shaped_arrays,
-    storage_dtype,
-    with_nulls,
-)
+from shardex.columns import arrow_types, arrow_values, decode_array, encoders, number_array, tables
 from shardex.errors import FormatError, SchemaError
 from shardex.features.array_values import stack_arrays
 from shardex.features.codecs import COMPACT
@@ -44,7 +33,7 @@ _MOST_ITEMS = (1 << 31) - 1
 
 def array_type(feature: Array) -> pa.DataType:
     """Return the Arrow type of arrays that have a dtype."""
-    item = pa.field("item", pa.from_numpy_dtype(storage_dtype(np.dtype(feature.dtype))), nullable=False)
+    item = pa.field("item", pa.from_numpy_dtype(arrow_types.storage_dtype(np.dtype(feature.dtype))), nullable=False)
     if feature.fixed:
         if (items := items_per_row(feature)) > _MOST_ITEMS:
             raise SchemaError(f"expected arrays of one shape with at most {_MOST_ITEMS} elements, got {feature}")
@@ -80,7 +69,7 @@ def holds_array(feature: Array, kind: pa.DataType) -> bool:
     if pa.types.is_struct(expected):
         return _holds_shapes(expected, kind)
     item, items = expected.value_type, 1
-    if is_list(kind):
+    if arrow_types.is_list(kind):
         return bool(kind.value_type == item)
     while pa.types.is_fixed_size_list(kind):
         kind, items = kind.value_type, items * kind.list_size
@@ -92,8 +81,8 @@ def _holds_shapes(expected: pa.StructType, kind: pa.DataType) -> bool:
         return False
     values, shape = kind.field("values").type, kind.field("shape").type
     sized = expected.field("shape").type
-    fits = shape == sized or (is_list(shape) and shape.value_type == sized.value_type)
-    return fits and is_list(values) and bool(values.value_type == expected.field("values").type.value_type)
+    fits = shape == sized or (arrow_types.is_list(shape) and shape.value_type == sized.value_type)
+    return fits and arrow_types.is_list(values) and bool(values.value_type == expected.field("values").type.value_type)
 
 
 # -- to Arrow -------------------------------------------------------------------------------------------------
@@ -110,7 +99,7 @@ def arrays_to_arrow(column: Column, feature: Array) -> pa.Array | None:
     if isinstance(column, Masked):
         if shaped:
             return _from_shaped(column.column[column.mask], feature, column.mask)
-        return masked_to_arrow(column, lambda values: arrays_to_arrow(values, feature))
+        return tables.masked_to_arrow(column, lambda values: arrays_to_arrow(values, feature))
     if column.dtype != (feature.dtype or "O"):
         return None
     if shaped:
@@ -123,7 +112,7 @@ def arrays_to_arrow(column: Column, feature: Array) -> pa.Array | None:
         items = column.values
     elif not feature.shape or column.shape[1:] != feature.shape:
         return None
-    values = number_array(np.ascontiguousarray(items).reshape(-1).view(storage_dtype(column.dtype)))
+    values = number_array(np.ascontiguousarray(items).reshape(-1).view(arrow_types.storage_dtype(column.dtype)))
     return pa.Array.from_buffers(array_type(feature), len(column), buffers, 0, children=[values])
 
 
@@ -153,7 +142,7 @@ def _from_list(values: list[Any], feature: Array) -> pa.Array | None:
     dtype = np.dtype(feature.dtype)
     if not present or any(type(one) is not np.ndarray or one.dtype is not dtype for one in present):
         return None
-    if not all(has_shape(one.shape, feature.shape) for one in present):
+    if not all(arrow_types.has_shape(one.shape, feature.shape) for one in present):
         return None
     lengths = np.fromiter((one.size for one in present), np.int64, len(present))
     ndims = np.fromiter((one.ndim for one in present), np.int64, len(present))
@@ -165,7 +154,7 @@ def _shaped(
     feature: Array, values: NDArray[Any], lengths: Integers, sizes: Integers, ndims: Any, mask: NDArray[np.bool_]
 ) -> pa.Array:
     """Return arrays as structs; `values`, `lengths` in elements, `sizes` and `ndims` are of the rows in `mask`."""
-    items = values.view(storage_dtype(values.dtype))
+    items = values.view(arrow_types.storage_dtype(values.dtype))
     every = np.zeros((2, len(mask)), np.int64)
     every[0, mask] = lengths * (values.itemsize // items.itemsize)
     every[1, mask] = ndims
@@ -173,8 +162,8 @@ def _shaped(
         shapes = np.zeros((len(mask), len(feature.shape)), np.int64)
         shapes[mask] = sizes.reshape(-1, len(feature.shape))
         sizes = shapes.reshape(-1)
-    array = shaped_arrays(array_type(feature), items, ends_of(every[0]), sizes, ends_of(every[1]))
-    return array if mask.all() else with_nulls(array, mask)
+    array = encoders.shaped_arrays(array_type(feature), items, ends_of(every[0]), sizes, ends_of(every[1]))
+    return array if mask.all() else encoders.with_nulls(array, mask)
 
 
 # -- from Arrow -----------------------------------------------------------------------------------------------
@@ -202,7 +191,7 @@ def arrays_of_arrow(array: pa.Array, feature: Array) -> Column:
     dtype = np.dtype(feature.dtype)
     if pa.types.is_struct(array.type):
         return _of_structs(array, feature, dtype)
-    if is_list(array.type):
+    if arrow_types.is_list(array.type):
         return _listed(array, feature, dtype)
     flat = array
     while pa.types.is_fixed_size_list(flat.type):
@@ -226,7 +215,7 @@ def _stacked(values: NDArray[Any], count: int, feature: Array) -> Column:
 
 def _listed(array: pa.Array, feature: Array, dtype: np.dtype[Any]) -> Column:
     """Return arrays stored as lists; `FormatError` if their lengths do not fit the feature."""
-    offsets, items = list_parts(array)
+    offsets, items = arrow_values.list_parts(array)
     if items.null_count:
         return _with_inner_nulls(array, feature)
     lengths, step = np.diff(offsets), items_per_row(feature)
@@ -239,7 +228,10 @@ def _listed(array: pa.Array, feature: Array, dtype: np.dtype[Any]) -> Column:
 
 
 def _of_structs(array: pa.StructArray, feature: Array, dtype: np.dtype[Any]) -> Column:
-    (ends, values), (bounds, sizes) = parts_of_lists(array.field("values")), parts_of_lists(array.field("shape"))
+    (ends, values), (bounds, sizes) = (
+        arrow_values.parts_of_lists(array.field("values")),
+        arrow_values.parts_of_lists(array.field("shape")),
+    )
     if values.null_count or sizes.null_count:
         raise FormatError(f"expected {feature}, got nulls inside of arrays or shapes")
     flat, ends = np.asarray(values).view(dtype), ends // (2 if dtype.kind == "c" else 1)
@@ -281,7 +273,7 @@ def arrays_to_hf(array: pa.Array, feature: Array, kind: pa.DataType) -> pa.Array
         bounds = np.arange(len(array) + 1) * sizes[0]
         values = array.values.slice(array.offset * step, len(array) * step)
     else:
-        bounds, values = list_parts(array)
+        bounds, values = arrow_values.list_parts(array)
         bounds //= step
     values = values.cast(pa.from_numpy_dtype(np.dtype(feature.dtype)))
     for size in reversed(sizes[1:]):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.columns import has_shape
+from shardex.columns import arrow_types
 from shardex.errors import SchemaError
 from shardex.features.array_codecs import decode_compact
 from shardex.features.dtypes import can_cast
@@ -30,7 +30,7 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
     """
     if stored:
         value = _from_stored(value, feature)
-    if type(value) is np.ndarray and value.dtype == feature.dtype and has_shape(value.shape, feature.shape):
+    if type(value) is np.ndarray and value.dtype == feature.dtype and arrow_types.has_shape(value.shape, feature.shape):
         return value
     array = _to_array(value, feature)
     typed = isinstance(value, np.ndarray | np.generic)
@@ -41,7 +41,7 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
     # Text is accepted in numpy arrays; in lists it is probably a mistake.
     if array.dtype.kind in ("O" if typed else "OUS"):
         raise SchemaError(f"expected {feature}, got {describe(value)}")
-    if not has_shape(array.shape, feature.shape):
+    if not arrow_types.has_shape(array.shape, feature.shape):
         raise SchemaError(f"expected {feature}, got {describe(array)}")
     if feature.dtype is None:
         return array

@@ -26,7 +26,7 @@ from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
-from shardex.columns import Path, check_column_names, value_type
+from shardex.columns import arrow_types
 from shardex.errors import SchemaError, ShardexError
 from shardex.features.codecs import JSON
 from shardex.features.feature import ArrowParts, Feature, readable
@@ -46,7 +46,9 @@ def arrow_schema(features: Features) -> pa.Schema:
 # -- from an Arrow schema ---------------------------------------------------------------------------------------
 
 
-def features_of_arrow(schema: pa.Schema, declared: Features | None = None, nulls: Collection[Path] = ()) -> Features:
+def features_of_arrow(
+    schema: pa.Schema, declared: Features | None = None, nulls: Collection[arrow_types.Path] = ()
+) -> Features:
     """Return the features of an Arrow schema: declared by the user, else from its metadata, else from its types.
 
     Fields and parts in `nulls`, which have null values, are optional. Lists of numbers are arrays, unless they have
@@ -60,7 +62,7 @@ def features_of_arrow(schema: pa.Schema, declared: Features | None = None, nulls
     >>> print(features_of_arrow(pa.schema([("x", pa.binary())]), Features.of({"x": Array("int8", (2, 2))})))
     x int8[2, 2]
     """
-    check_column_names(schema)
+    arrow_types.check_column_names(schema)
     declared = declared or Features({})
     for name in declared:
         if name not in schema.names:
@@ -90,7 +92,9 @@ def _media(schema: pa.Schema) -> dict[str, Feature]:
     return {name: _STABLE_CLASSES[found] for name, found in names.items() if found in _STABLE_CLASSES}
 
 
-def _read_as(field: pa.Field, declared: Feature | None, written: Feature | None, nulls: Collection[Path]) -> Feature:
+def _read_as(
+    field: pa.Field, declared: Feature | None, written: Feature | None, nulls: Collection[arrow_types.Path]
+) -> Feature:
     parts, has_nulls = _parts((field.name,), nulls), (field.name,) in nulls
     if declared is not None:
         if not readable(declared, field.type):
@@ -108,14 +112,14 @@ def _optional_if(null: bool, feature: Feature) -> Feature:
     return Optional(feature) if null and not feature.nullable else feature
 
 
-def _parts(path: Path, nulls: Collection[Path]) -> ArrowParts:
+def _parts(path: arrow_types.Path, nulls: Collection[arrow_types.Path]) -> ArrowParts:
     return ArrowParts(path, nulls, _from_type, lambda feature: _optional_if(True, feature))
 
 
 def _from_type(kind: pa.DataType, parts: ArrowParts) -> Feature:
     """Return the feature of an Arrow type, of an extension type or of the values that it stores."""
     extension = (kind,) if isinstance(kind, pa.BaseExtensionType) else ()
-    for one in (*extension, kind := value_type(kind)):
+    for one in (*extension, kind := arrow_types.value_type(kind)):
         for known in all_kinds():
             if (found := known.of_arrow(one, parts)) is not None:
                 return found

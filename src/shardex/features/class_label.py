@@ -11,7 +11,7 @@ from typing import Any, ClassVar, SupportsIndex
 import numpy as np
 import pyarrow as pa
 
-from shardex.columns import Chunks, Collected, Encoder, FieldReader, Numbers, ReadFile
+from shardex.columns import Chunks, Collected, Encoder, FieldReader, ReadFile, encoders
 from shardex.errors import SchemaError
 from shardex.features.codecs import JSON, NUMBER, Codec, codec_for_extension
 from shardex.features.feature import Feature, named, unfit
@@ -96,7 +96,7 @@ class ClassLabel(Feature):
 
     def encoder(self) -> Encoder:
         """Return an encoder of numbers."""
-        return Numbers("int32", (0, len(self.names) - 1), self.fit)
+        return encoders.Numbers("int32", (0, len(self.names) - 1), self.fit)
 
     def collected(self) -> Collected | None:
         """Return how C code collects the numbers of classes."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from shardex.columns import Encoder, WideUnits
+from shardex.columns import Encoder, encoders
 from shardex.errors import SchemaError
 from shardex.features.feature import ArrowParts, Convert, Feature, hf_value, unfit
 from shardex.kernel import MISSING, Column
@@ -93,7 +93,7 @@ class Decimal(Feature):
 
     def encoder(self) -> Encoder:
         """Return an encoder of whole numbers of the last digit."""
-        return WideUnits(self.arrow_type(), lambda value: unscaled(value, self))
+        return encoders.WideUnits(self.arrow_type(), lambda value: unscaled(value, self))
 
     def from_arrow(self, array: pa.Array) -> Column:
         """Return decimal numbers."""

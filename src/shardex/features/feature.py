@@ -23,15 +23,13 @@ from shardex.columns import (
     Collected,
     Encoder,
     FieldReader,
-    Path,
     ReadFile,
-    cast_for_sql,
+    arrow_types,
+    arrow_values,
     decode_array,
+    encoders,
     located,
-    media_decoder,
-    python_values,
-    row_sizes,
-    value_type,
+    tables,
 )
 from shardex.errors import SchemaError
 from shardex.features.codecs import JSON, MSGPACK, NPZ, Codec, codec_for_extension
@@ -252,7 +250,7 @@ class Feature:
 
     def sizes(self, array: pa.Array) -> Integers:
         """Return how much `nbytes` of the encoder grows by the first 0, 1, 2 and so on values."""
-        return row_sizes(array)
+        return encoders.row_sizes(array)
 
     def to_arrow(self, column: Column) -> pa.Array | None:
         """Return a column as an array at once; None if its values must be encoded one by one."""
@@ -260,11 +258,11 @@ class Feature:
 
     def from_arrow(self, array: pa.Array) -> Column:
         """Return the values of an array without nulls, in its storage type."""
-        return python_values(array)
+        return arrow_values.python_values(array)
 
     def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
         """Return a reader of a field that is stored as an Arrow type."""
-        decode = media_decoder(read_file) if self.holds_media(kind) else decode_array
+        decode = arrow_values.media_decoder(read_file) if self.holds_media(kind) else decode_array
         return FieldReader(name, self, chunks, decode)
 
     def holds_media(self, kind: pa.DataType) -> bool:
@@ -283,7 +281,7 @@ class Feature:
 
     def sql_column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         """Return a stored column in the form that SQL reads."""
-        return cast_for_sql(column, self, name)
+        return tables.cast_for_sql(column, self, name)
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
 
@@ -300,7 +298,11 @@ class ArrowParts:
     """Where an Arrow type is: makes features of the types inside it, and knows which parts have nulls."""
 
     def __init__(
-        self, path: Path, nulls: Any, feature_of: Callable[[pa.DataType, ArrowParts], Feature], optional: Convert
+        self,
+        path: arrow_types.Path,
+        nulls: Any,
+        feature_of: Callable[[pa.DataType, ArrowParts], Feature],
+        optional: Convert,
     ) -> None:
         self.path, self.nulls = path, nulls
         self._feature_of, self._optional = feature_of, optional
@@ -361,7 +363,7 @@ def hf_value(dtype: str) -> dict[str, Any]:
 
 def readable(feature: Feature, kind: pa.DataType) -> bool:
     """Return whether values of any Arrow type can be read as a feature."""
-    return feature.reads(value_type(kind))
+    return feature.reads(arrow_types.value_type(kind))
 
 
 def describe(value: Any) -> str:

@@ -10,19 +10,15 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from shardex.columns import (
-    Blobs,
-    BytesReader,
     Chunks,
     Collected,
     Encoder,
     FieldReader,
     ReadFile,
-    cast_for_sql,
-    has_offsets,
-    is_binary,
-    is_text,
-    offset_sizes,
-    without_json_null,
+    arrow_types,
+    encoders,
+    list_readers,
+    tables,
 )
 from shardex.features.codecs import JSON, plain_json
 from shardex.features.feature import ArrowParts, Convert, Feature, narrow, unfit
@@ -77,11 +73,11 @@ class Json(Feature):
 
     def reads(self, kind: pa.DataType) -> bool:
         """Return True for strings and bytes."""
-        return is_text(kind) or is_binary(kind)
+        return arrow_types.is_text(kind) or arrow_types.is_binary(kind)
 
     def encoder(self) -> Encoder:
         """Return an encoder of JSON text."""
-        return Blobs(JSON.encode, pa.large_string())
+        return encoders.Blobs(JSON.encode, pa.large_string())
 
     def collected(self) -> Collected | None:
         """Return how C code collects encoded values."""
@@ -89,23 +85,25 @@ class Json(Feature):
 
     def sizes(self, array: pa.Array) -> Integers:
         """Return the sizes of the text."""
-        return offset_sizes(array)
+        return encoders.offset_sizes(array)
 
     def from_arrow(self, array: pa.Array) -> Column:
         """Return decoded values."""
-        raw = array if is_binary(array.type) else array.cast(pa.large_binary())
+        raw = array if arrow_types.is_binary(array.type) else array.cast(pa.large_binary())
         return [JSON.decode(one) for one in raw.to_pylist()]
 
     def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
         """Read offsets and bytes."""
-        if has_offsets(kind):
-            return BytesReader(name, self, chunks, kind, decode=JSON.decode)
+        if arrow_types.has_offsets(kind):
+            return list_readers.BytesReader(name, self, chunks, kind, decode=JSON.decode)
         return Feature.reader(self, name, kind, chunks, read_file)
 
     def sql_column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         """Return text in which the value null is NULL."""
-        text = cast_for_sql(column, self, name, pa.large_string() if is_binary(column.type) else None)
-        return pa.chunked_array([without_json_null(chunk) for chunk in text.chunks], text.type)
+        text = tables.cast_for_sql(
+            column, self, name, pa.large_string() if arrow_types.is_binary(column.type) else None
+        )
+        return pa.chunked_array([tables.without_json_null(chunk) for chunk in text.chunks], text.type)
 
     # -- plain files ------------------------------------------------------------------------------------------
 

@@ -19,17 +19,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.columns import (
-    Blobs,
     Chunks,
     Collected,
     Encoder,
     FieldReader,
-    MediaReader,
     ReadFile,
-    bytes_of_structs,
-    is_binary,
-    is_media_struct,
-    storage_array,
+    arrow_types,
+    arrow_values,
+    encoders,
+    list_readers,
 )
 from shardex.errors import MissingExtraError, SchemaError, ShardexError
 from shardex.features.codecs import encode_plain_json
@@ -165,11 +163,11 @@ class Media(Bytes):
 
     def reads(self, kind: pa.DataType) -> bool:
         """Return True for bytes, and for structs of `bytes` and `path`."""
-        return is_binary(kind) or is_media_struct(kind)
+        return arrow_types.is_binary(kind) or arrow_types.is_media_struct(kind)
 
     def encoder(self) -> Encoder:
         """Return an encoder of bytes."""
-        return Blobs(self.fit, pa.large_binary())
+        return encoders.Blobs(self.fit, pa.large_binary())
 
     def collected(self) -> Collected | None:
         """Return how C code collects encoded values."""
@@ -181,18 +179,20 @@ class Media(Bytes):
 
     def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
         """Read offsets and bytes, also of structs."""
-        if is_media_struct(kind):
-            return MediaReader(name, self, chunks, kind, read_file)
+        if arrow_types.is_media_struct(kind):
+            return list_readers.MediaReader(name, self, chunks, kind, read_file)
         return Bytes.reader(self, name, kind, chunks, read_file)
 
     def holds_media(self, kind: pa.DataType) -> bool:
         """Return whether values are structs."""
-        return is_media_struct(kind)
+        return arrow_types.is_media_struct(kind)
 
     def without_structs(self, array: pa.Array, read_file: ReadFile) -> pa.Array:
         """Return the bytes of structs."""
-        array = storage_array(array, inside=True)
-        return bytes_of_structs(array, self, read_file) if is_media_struct(array.type) else array
+        array = arrow_types.storage_array(array, inside=True)
+        return (
+            arrow_values.bytes_of_structs(array, self, read_file) if arrow_types.is_media_struct(array.type) else array
+        )
 
     # -- plain files ------------------------------------------------------------------------------------------
 

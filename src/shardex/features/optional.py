@@ -12,16 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import (
-    Chunks,
-    Collected,
-    Encoder,
-    FieldReader,
-    Nulls,
-    OptionalReader,
-    Optionals,
-    ReadFile,
-)
+from shardex.columns import Chunks, Collected, Encoder, FieldReader, ReadFile, encoders, field_readers
 from shardex.errors import SchemaError
 from shardex.features.codecs import Codec
 from shardex.features.feature import ArrowParts, Convert, Feature, Where, describe, hf_value
@@ -179,7 +170,7 @@ class Optional(Feature):
     def encoder(self) -> Encoder:
         """Return an encoder of values, some of which are null."""
         plain = type(self.feature).is_missing is Feature.is_missing
-        return Optionals(self.feature.encoder(), None if plain else self.feature.is_missing)
+        return encoders.Optionals(self.feature.encoder(), None if plain else self.feature.is_missing)
 
     def collected(self) -> Collected | None:
         """Return how C code collects the values."""
@@ -201,7 +192,7 @@ class Optional(Feature):
         """Read validity bits, and the values."""
         if pa.types.is_null(kind):  # which has no validity bits
             return FieldReader(name, self, chunks)
-        return OptionalReader(name, self, chunks, self.feature.reader(name, kind, chunks, read_file))
+        return field_readers.OptionalReader(name, self, chunks, self.feature.reader(name, kind, chunks, read_file))
 
     def holds_media(self, kind: pa.DataType) -> bool:
         """Return whether the values are media in structs."""
@@ -277,7 +268,7 @@ class Null(Feature):
 
     def encoder(self) -> Encoder:
         """Return an encoder that counts nulls."""
-        return Nulls(self.fit)
+        return encoders.Nulls(self.fit)
 
     def sizes(self, array: pa.Array) -> Integers:
         """Return zeros: nulls take no bytes."""

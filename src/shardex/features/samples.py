@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardex.columns import located, refuse_unknown_fields, sql_table, to_table
+from shardex.columns import located, refuse_unknown_fields, tables, to_table
 from shardex.errors import QueryError, SchemaError
 from shardex.features.feature import Feature, Where
 from shardex.features.features import Features
@@ -86,7 +86,7 @@ def samples_table(read: Callable[[], Iterable[Columns]], features: Features) -> 
         features = Features({name: feature_of_values(column) for name, column in values.items()})
         parts = [to_table(Columns(values, rows), features)]
     table = concat_tables(parts)
-    return sql_table({name: table.column(name) for name in features}, features)
+    return tables.sql_table({name: table.column(name) for name in features}, features)
 
 
 def feature_of_values(values: Iterable[Any]) -> Feature:
@@ -105,12 +105,12 @@ def feature_of_values(values: Iterable[Any]) -> Feature:
     return Optional(Value("float64") if kinds and kinds <= {int, float} and float in kinds else Json())
 
 
-def concat_tables(tables: Iterable[pa.Table]) -> pa.Table:
+def concat_tables(parts: Iterable[pa.Table]) -> pa.Table:
     """Return the rows of all tables; numbers take the widest type, a column that is JSON in one is JSON in all."""
-    tables = list(tables)
-    json = {field.name for table in tables for field in table.schema if _is_json(field)}
+    parts = list(parts)
+    json = {field.name for table in parts for field in table.schema if _is_json(field)}
     try:
-        return pa.concat_tables([_with_json(table, json) for table in tables], promote_options="permissive")
+        return pa.concat_tables([_with_json(table, json) for table in parts], promote_options="permissive")
     except (pa.ArrowException, SchemaError) as error:
         raise QueryError(
             f"expected fields of one type in all parts of the dataset, got different ones: {error}; query each part"
@@ -127,6 +127,6 @@ def _with_json(table: pa.Table, names: Collection[str]) -> pa.Table:
         if field.name in names and not _is_json(field):
             values, features = table.column(number).to_pylist(), Features({field.name: Optional(Json())})
             stored = to_table(Columns({field.name: values}, len(values)), features)
-            json = sql_table({field.name: stored.column(0)}, features)
+            json = tables.sql_table({field.name: stored.column(0)}, features)
             table = table.set_column(number, json.schema.field(0), json.column(0))
     return table

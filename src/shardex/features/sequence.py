@@ -17,16 +17,12 @@ from shardex.columns import (
     Encoder,
     FieldReader,
     ReadFile,
-    SequenceReader,
-    Sequences,
+    arrow_types,
+    arrow_values,
     decode_array,
-    is_list,
-    list_parts,
+    encoders,
+    field_readers,
     number_array,
-    offset_sizes,
-    parts_of_lists,
-    storage_array,
-    value_type,
 )
 from shardex.features.dtypes import NUMBER_KINDS
 from shardex.features.feature import ArrowParts, Convert, Feature, null_mask, readable, unfit
@@ -72,7 +68,7 @@ class Sequence(Feature):
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
         """Return the feature of lists, or what the items make of them, such as arrays of numbers."""
         fixed = pa.types.is_fixed_size_list(kind)
-        if not fixed and not is_list(kind):
+        if not fixed and not arrow_types.is_list(kind):
             return None
         item = parts.feature(kind.value_type, "item")  # once: each kind would descend again
         return item.in_arrow_list(kind.list_size if fixed else None) or cls(item)
@@ -118,7 +114,7 @@ class Sequence(Feature):
 
     def reads(self, kind: pa.DataType) -> bool:
         """Return True for lists whose items can be read."""
-        is_lists = is_list(kind) or pa.types.is_fixed_size_list(kind)
+        is_lists = arrow_types.is_list(kind) or pa.types.is_fixed_size_list(kind)
         return is_lists and readable(self.feature, kind.value_type)
 
     def with_nulls(self, parts: ArrowParts) -> Feature | None:
@@ -128,15 +124,15 @@ class Sequence(Feature):
 
     def encoder(self) -> Encoder:
         """Return an encoder of offsets and items."""
-        return Sequences(self.arrow_type(), self.feature.encoder(), self.items_of)
+        return encoders.Sequences(self.arrow_type(), self.feature.encoder(), self.items_of)
 
     def sizes(self, array: pa.Array) -> Integers:
         """Return the sizes of items and offsets."""
-        return self.feature.sizes(array.values)[offset_sizes(array)] + 8 * np.arange(len(array) + 1)
+        return self.feature.sizes(array.values)[encoders.offset_sizes(array)] + 8 * np.arange(len(array) + 1)
 
     def from_arrow(self, array: pa.Array) -> Column:
         """Return a list of lists."""
-        offsets, values = parts_of_lists(array)
+        offsets, values = arrow_values.parts_of_lists(array)
         items = values_of(decode_array(values, self.feature))
         return [items[a:b] for a, b in pairwise(offsets.tolist())]
 
@@ -144,21 +140,21 @@ class Sequence(Feature):
         """Read single lists of simple values from their buffers."""
         if self.holds_media(kind):
             return Feature.reader(self, name, kind, chunks, read_file)
-        return SequenceReader(name, self, chunks, self.feature)
+        return field_readers.SequenceReader(name, self, chunks, self.feature)
 
     def holds_media(self, kind: pa.DataType) -> bool:
         """Return whether the items are media in structs."""
-        return self.feature.holds_media(value_type(kind).value_type)
+        return self.feature.holds_media(arrow_types.value_type(kind).value_type)
 
     def without_structs(self, array: pa.Array, read_file: ReadFile) -> pa.Array:
         """Return lists with the bytes of structs."""
         if not self.holds_media(array.type):
             return array
-        array = storage_array(array, inside=True)
+        array = arrow_types.storage_array(array, inside=True)
         nulls = array.is_null() if array.null_count else None
         if pa.types.is_fixed_size_list(array.type):
             array = array.cast(pa.large_list(array.type.value_field))
-        bounds, values = list_parts(array)
+        bounds, values = arrow_values.list_parts(array)
         items = self.feature.without_structs(values, read_file)
         return pa.LargeListArray.from_arrays(number_array(bounds), items, mask=nulls)
 
@@ -174,6 +170,6 @@ class Sequence(Feature):
 
     def array_to_hf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:
         """Return lists with 32-bit offsets."""
-        bounds, values = list_parts(array)
+        bounds, values = arrow_values.list_parts(array)
         items = self.feature.array_to_hf(values, kind.value_type)
         return pa.ListArray.from_arrays(number_array(bounds.astype(np.int32)), items, mask=null_mask(array))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardex.columns import ConvertedEncoder, Encoder
+from shardex.columns import Encoder, encoders
 from shardex.errors import FormatError, SchemaError
 from shardex.features.codecs import Codec
 from shardex.features.feature import Convert, Feature, unfit
@@ -103,7 +103,7 @@ class StoredAs(Feature):
 
     def encoder(self) -> Encoder:
         """Return an encoder of what is stored for a value."""
-        return ConvertedEncoder(self.storage().encoder(), self._lowered)
+        return encoders.ConvertedEncoder(self.storage().encoder(), self._lowered)
 
     def sizes(self, array: pa.Array) -> Integers:
         """Return the sizes of what is stored."""

@@ -13,16 +13,13 @@ import pyarrow as pa
 
 from shardex.columns import (
     Encoder,
-    Maps,
     ReadFile,
-    Structs,
+    arrow_types,
+    arrow_values,
     decode_array,
-    list_parts,
+    encoders,
     number_array,
-    offset_sizes,
     refuse_unknown_fields,
-    storage_array,
-    value_type,
 )
 from shardex.errors import FormatError, SchemaError
 from shardex.features.array import Array
@@ -163,7 +160,7 @@ class Struct(Feature):
     def encoder(self) -> Encoder:
         """Return an encoder of all members."""
         parts = {name: inner.encoder() for name, inner in self.fields.items()}
-        return Structs(self.arrow_type(), parts, self.members_of)
+        return encoders.Structs(self.arrow_type(), parts, self.members_of)
 
     def sizes(self, array: pa.Array) -> Integers:
         """Return the sizes of all members."""
@@ -179,14 +176,14 @@ class Struct(Feature):
 
     def holds_media(self, kind: pa.DataType) -> bool:
         """Return whether a member is media in structs."""
-        kind = value_type(kind)
+        kind = arrow_types.value_type(kind)
         return any(inner.holds_media(kind.field(name).type) for name, inner in self.fields.items())
 
     def without_structs(self, array: pa.Array, read_file: ReadFile) -> pa.Array:
         """Return structs with the bytes of structs of media."""
         if not self.holds_media(array.type):
             return array
-        array = storage_array(array, inside=True)
+        array = arrow_types.storage_array(array, inside=True)
         nulls = array.is_null() if array.null_count else None
         parts = [one.without_structs(array.field(name), read_file) for name, one in self.fields.items()]
         return pa.StructArray.from_arrays(parts, list(self.fields), mask=nulls)
@@ -325,16 +322,16 @@ class Map(Feature):
 
     def encoder(self) -> Encoder:
         """Return an encoder of offsets, keys and values."""
-        return Maps(self.arrow_type(), self.key.encoder(), self.value.encoder(), self.pairs_of)
+        return encoders.Maps(self.arrow_type(), self.key.encoder(), self.value.encoder(), self.pairs_of)
 
     def sizes(self, array: pa.Array) -> Integers:
         """Return the sizes of keys, values and offsets."""
         entries = self.key.sizes(array.keys) + self.value.sizes(array.items)
-        return entries[offset_sizes(array)] + 4 * np.arange(len(array) + 1)
+        return entries[encoders.offset_sizes(array)] + 4 * np.arange(len(array) + 1)
 
     def from_arrow(self, array: pa.Array) -> Column:
         """Return dicts or lists of tuples."""
-        offsets, entries = list_parts(array)
+        offsets, entries = arrow_values.list_parts(array)
         keys, values = values_of(decode_array(entries.field(0), self.key)), decode_array(entries.field(1), self.value)
         pairs = list(zip(keys, values_of(values), strict=True))
         found = [pairs[a:b] for a, b in pairwise(offsets.tolist())]
@@ -354,13 +351,13 @@ class Map(Feature):
 
     def holds_media(self, kind: pa.DataType) -> bool:
         """Return whether the values are media in structs."""
-        return self.value.holds_media(value_type(kind).item_type)
+        return self.value.holds_media(arrow_types.value_type(kind).item_type)
 
     def without_structs(self, array: pa.Array, read_file: ReadFile) -> pa.Array:
         """Return maps with the bytes of structs."""
         if not self.holds_media(array.type):
             return array
-        bounds, entries = list_parts(storage_array(array, inside=True))
+        bounds, entries = arrow_values.list_parts(arrow_types.storage_array(array, inside=True))
         items = self.value.without_structs(entries.field(1), read_file)
         return pa.MapArray.from_arrays(number_array(bounds.astype("int32")), entries.field(0), items)
 
@@ -376,7 +373,7 @@ class Map(Feature):
 
     def array_to_hf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:
         """Return lists of structs."""
-        bounds, entries = list_parts(array)
+        bounds, entries = arrow_values.list_parts(array)
         items = Struct({"key": self.key, "value": self.value}).array_to_hf(entries, kind.value_type)
         return pa.ListArray.from_arrays(number_array(bounds.astype(np.int32)), items, mask=null_mask(array))
 

@@ -9,22 +9,15 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from shardex.columns import (
-    Blobs,
-    BytesReader,
     Chunks,
     Collected,
     Encoder,
     FieldReader,
     ReadFile,
-    Texts,
-    bytes_to_arrow,
-    cast_for_sql,
-    has_offsets,
-    is_binary,
-    is_text,
-    of_python_values,
-    offset_sizes,
-    texts_to_arrow,
+    arrow_types,
+    encoders,
+    list_readers,
+    tables,
 )
 from shardex.features.codecs import RAW, TEXT, Codec
 from shardex.features.feature import ArrowParts, Feature, hf_value, named, unfit
@@ -50,7 +43,7 @@ class Text(Feature):
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
         """Return the feature of strings."""
-        return cls() if is_text(kind) else None
+        return cls() if arrow_types.is_text(kind) else None
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
         """Return the string."""
@@ -72,11 +65,11 @@ class Text(Feature):
 
     def reads(self, kind: pa.DataType) -> bool:
         """Return True for strings, and for bytes, which are read as UTF-8."""
-        return is_text(kind) or is_binary(kind)
+        return arrow_types.is_text(kind) or arrow_types.is_binary(kind)
 
     def encoder(self) -> Encoder:
         """Return an encoder of UTF-8."""
-        return Texts(TEXT.encode, pa.large_string())
+        return encoders.Texts(TEXT.encode, pa.large_string())
 
     def collected(self) -> Collected | None:
         """Return how C code collects strings."""
@@ -84,26 +77,28 @@ class Text(Feature):
 
     def sizes(self, array: pa.Array) -> Integers:
         """Return the sizes of the text in UTF-8."""
-        return offset_sizes(array)
+        return encoders.offset_sizes(array)
 
     def to_arrow(self, column: Column) -> pa.Array | None:
         """Return lists of strings."""
-        return of_python_values(column, str, texts_to_arrow) if isinstance(column, list) else None
+        return tables.of_python_values(column, str, tables.texts_to_arrow) if isinstance(column, list) else None
 
     def from_arrow(self, array: pa.Array) -> Column:
         """Return a list of strings."""
-        raw = array.to_pylist() if is_binary(array.type) else None
+        raw = array.to_pylist() if arrow_types.is_binary(array.type) else None
         return Feature.from_arrow(self, array) if raw is None else [TEXT.decode(one) for one in raw]
 
     def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
         """Read offsets and bytes."""
-        if not has_offsets(kind):
+        if not arrow_types.has_offsets(kind):
             return Feature.reader(self, name, kind, chunks, read_file)
-        return BytesReader(name, self, chunks, kind, text=is_text(kind), decode=TEXT.decode)
+        return list_readers.BytesReader(name, self, chunks, kind, text=arrow_types.is_text(kind), decode=TEXT.decode)
 
     def sql_column(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         """Return strings, also of bytes."""
-        return cast_for_sql(column, self, name, pa.large_string() if is_binary(column.type) else None)
+        return tables.cast_for_sql(
+            column, self, name, pa.large_string() if arrow_types.is_binary(column.type) else None
+        )
 
     # -- plain files ------------------------------------------------------------------------------------------
 
@@ -145,7 +140,7 @@ class Bytes(Feature):
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
         """Return the feature of bytes, also of one length."""
-        return cls() if is_binary(kind) else None
+        return cls() if arrow_types.is_binary(kind) else None
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
         """Return a value as `bytes`."""
@@ -167,11 +162,11 @@ class Bytes(Feature):
 
     def reads(self, kind: pa.DataType) -> bool:
         """Return True for bytes, and for strings, which are read as UTF-8."""
-        return is_text(kind) or is_binary(kind)
+        return arrow_types.is_text(kind) or arrow_types.is_binary(kind)
 
     def encoder(self) -> Encoder:
         """Return an encoder of bytes."""
-        return Blobs(RAW.encode, pa.large_binary())
+        return encoders.Blobs(RAW.encode, pa.large_binary())
 
     def collected(self) -> Collected | None:
         """Return how C code collects bytes."""
@@ -179,21 +174,21 @@ class Bytes(Feature):
 
     def sizes(self, array: pa.Array) -> Integers:
         """Return the sizes of bytes."""
-        return offset_sizes(array)
+        return encoders.offset_sizes(array)
 
     def to_arrow(self, column: Column) -> pa.Array | None:
         """Return lists of bytes."""
-        return of_python_values(column, bytes, bytes_to_arrow) if isinstance(column, list) else None
+        return tables.of_python_values(column, bytes, tables.bytes_to_arrow) if isinstance(column, list) else None
 
     def from_arrow(self, array: pa.Array) -> Column:
         """Return a list of objects of `bytes`."""
-        raw = None if is_binary(array.type) else array.to_pylist()
+        raw = None if arrow_types.is_binary(array.type) else array.to_pylist()
         return Feature.from_arrow(self, array) if raw is None else [text.encode() for text in raw]
 
     def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
         """Read offsets and bytes."""
-        if has_offsets(kind):
-            return BytesReader(name, self, chunks, kind)
+        if arrow_types.has_offsets(kind):
+            return list_readers.BytesReader(name, self, chunks, kind)
         return Feature.reader(self, name, kind, chunks, read_file)
 
     # -- plain files ------------------------------------------------------------------------------------------

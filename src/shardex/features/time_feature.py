@@ -16,15 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import (
-    Chunks,
-    Encoder,
-    FieldReader,
-    ReadFile,
-    TimeReader,
-    Units,
-    masked_to_arrow,
-)
+from shardex.columns import Chunks, Encoder, FieldReader, ReadFile, encoders, field_readers, tables
 from shardex.errors import FormatError, SchemaError
 from shardex.features.feature import Convert, Feature, hf_value, unfit
 from shardex.kernel import MISSING, Column, Masked, Ragged, TimeArray
@@ -168,12 +160,12 @@ class TimeFeature(Feature):
 
     def encoder(self) -> Encoder:
         """Return an encoder of numbers of units."""
-        return Units(self.arrow_type(), self.storage, self.number)
+        return encoders.Units(self.arrow_type(), self.storage, self.number)
 
     def to_arrow(self, column: Column) -> pa.Array | None:
         """Return stacked dates and times of this unit; None if some are missing."""
         if isinstance(column, Masked):
-            return masked_to_arrow(column, self.to_arrow)
+            return tables.masked_to_arrow(column, self.to_arrow)
         if not isinstance(column, np.ndarray) or column.dtype != self.dtype:
             return None
         if column.ndim != 1 or np.isnat(column).any():
@@ -203,7 +195,7 @@ class TimeFeature(Feature):
     def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
         """Read the buffer of numbers."""
         if pa.types.is_temporal(kind):
-            return TimeReader(name, self, chunks, kind, lambda numbers: self.stored_column(numbers, kind))
+            return field_readers.TimeReader(name, self, chunks, kind, lambda numbers: self.stored_column(numbers, kind))
         return Feature.reader(self, name, kind, chunks, read_file)
 
     # -- Hugging Face -----------------------------------------------------------------------------------------

@@ -13,19 +13,16 @@ import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
 from shardex.columns import (
-    BoolReader,
     Chunks,
     Collected,
     Encoder,
     FieldReader,
-    FixedWidthReader,
-    Numbers,
     ReadFile,
-    masked_to_arrow,
+    arrow_types,
+    encoders,
+    field_readers,
     number_array,
-    number_dtype,
-    numbers_to_arrow,
-    of_python_values,
+    tables,
 )
 from shardex.errors import SchemaError
 from shardex.features.array import Array
@@ -88,7 +85,7 @@ class Value(Feature):
         """Return the feature of numbers and booleans."""
         types = pa.types
         is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-        return cls(number_dtype(kind).name) if is_number else None
+        return cls(arrow_types.number_dtype(kind).name) if is_number else None
 
     def join(self, other: Feature) -> Feature | None:
         """Return the wider dtype; there is none for booleans with numbers, and no exact one for int64 with uint64."""
@@ -211,7 +208,7 @@ class Value(Feature):
 
     def encoder(self) -> Encoder:
         """Return an encoder of numbers."""
-        return Numbers(self.dtype, dtype_bounds(self.dtype), self._number)
+        return encoders.Numbers(self.dtype, dtype_bounds(self.dtype), self._number)
 
     def collected(self) -> Collected | None:
         """Return how C code collects numbers; it cannot collect float16."""
@@ -231,10 +228,12 @@ class Value(Feature):
     def to_arrow(self, column: Column) -> pa.Array | None:
         """Return numbers of this dtype without a copy, and lists of Python numbers of some dtypes."""
         if isinstance(column, Masked):
-            return masked_to_arrow(column, self.to_arrow)
+            return tables.masked_to_arrow(column, self.to_arrow)
         if isinstance(column, list):
             kind = _PYTHON_TYPES.get(self.dtype)
-            return kind and of_python_values(column, kind, lambda values: numbers_to_arrow(values, self.dtype))
+            return kind and tables.of_python_values(
+                column, kind, lambda values: number_array(np.array(values, self.dtype))
+            )
         plain = isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype == self.dtype
         return number_array(column) if plain else None  # type: ignore[arg-type]
 
@@ -245,7 +244,7 @@ class Value(Feature):
     def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
         """Read the buffer of numbers."""
         if pa.types.is_boolean(kind) and self.dtype == "bool":
-            return BoolReader(name, self, chunks)
+            return field_readers.BoolReader(name, self, chunks)
         return number_reader(self, name, kind, chunks, read_file)
 
     # -- Hugging Face -----------------------------------------------------------------------------------------
@@ -258,7 +257,7 @@ class Value(Feature):
 def number_reader(feature: Feature, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
     """Return a reader of numbers of the dtype that they are stored in."""
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return FixedWidthReader(name, feature, chunks, number_dtype(kind), ())
+        return field_readers.FixedWidthReader(name, feature, chunks, arrow_types.number_dtype(kind), ())
     return Feature.reader(feature, name, kind, chunks, read_file)
 
 

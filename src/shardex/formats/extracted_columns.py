@@ -21,7 +21,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.columns import concat_columns, sql_table, to_table, valid_mask
+from shardex.columns import tables, to_table
 from shardex.errors import ArgumentError, ChecksumError, StaleIndexError
 from shardex.features import Feature, Features, Json, Optional, Value, feature_of_values
 from shardex.files import Files, IndexedFile, Sidecar, decode_sidecar, load_sidecars, save_sidecar, scan_all
@@ -269,11 +269,13 @@ class ExtractedRows(RecordRows):
         mine, others = ([name for name in names if (name in extracted) == is_mine] for is_mine in (True, False))
         parts = [super().sql_columns(others)] if others else []
         if mine:
-            parts.append(sql_table({name: self.extraction.column(name) for name in mine}, self.extraction.features))
-        return concat_columns(parts)
+            parts.append(
+                tables.sql_table({name: self.extraction.column(name) for name in mine}, self.extraction.features)
+            )
+        return tables.concat_columns(parts)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return for each sample whether it has a value for an extracted key or a field."""
         if name not in self.extracted:
             return super().present(name)
-        return valid_mask(self.extraction.column(name), self.extraction.features[name])
+        return tables.valid_mask(self.extraction.column(name), self.extraction.features[name])

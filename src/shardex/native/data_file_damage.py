@@ -20,25 +20,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.columns import (
-    FOOTER_TAIL,
-    BatchLayout,
-    Block,
-    Layout,
-    array_of,
-    batch_is_compressed,
-    batch_layout,
-    check_column_names,
-    column_layouts,
-    footer_blocks,
-    footer_size,
-    message_at,
-    message_head_size,
-    open_ipc_file,
-    rows_that_need,
-    schema_text,
-    valid_batch,
-)
+from shardex.columns import arrow_types, buffer_layout, ipc
 from shardex.errors import ChecksumError, FormatError, ShardexError
 from shardex.kernel import Integers, checksums, first_difference
 from shardex.native.data_file_table import (
@@ -141,7 +123,9 @@ def check_columns(schema: pa.Schema, columns: Sequence[pa.Field], where: str) ->
     kinds = dict(zip(schema.names, schema.types, strict=True))
     for column in columns:
         if kinds.get(column.name) != column.type:
-            raise FormatError(f"{where}: expected a column {column.name} of {column.type}, got {schema_text(schema)}")
+            raise FormatError(
+                f"{where}: expected a column {column.name} of {column.type}, got {arrow_types.schema_text(schema)}"
+            )
 
 
 def compare_blocks(data: Any, table: FileTable, blocks: Any, where: str, origin: int = 0) -> None:
@@ -159,7 +143,7 @@ def decode_batch(data: Any, number: int, schema: pa.Schema, rows: int, where: st
     if number == 0:
         found = pa.ipc.open_stream(pa.py_buffer(data[MAGIC_SIZE:])).read_next_batch()
         if not found.schema.equals(schema):
-            raise FormatError(f"{where}: expected the columns {schema_text(schema)}, got others in batch 0")
+            raise FormatError(f"{where}: expected the columns {arrow_types.schema_text(schema)}, got others in batch 0")
     else:
         found = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), schema)
     return checked_batch(found, rows, f"{where}, batch {number}")
@@ -167,7 +151,7 @@ def decode_batch(data: Any, number: int, schema: pa.Schema, rows: int, where: st
 
 def batch_in(data: Any, table: FileTable, number: int, schema: pa.Schema, where: str) -> pa.RecordBatch:
     """Return a batch of a mapped file, made of the buffers that its table names, and validate it."""
-    layouts, spans = column_layouts(schema), table.buffers[number].tolist()
+    layouts, spans = buffer_layout.column_layouts(schema), table.buffers[number].tolist()
     check_layouts(layouts, table, where)
 
     def buffer(which: int) -> Any:
@@ -176,14 +160,14 @@ def batch_in(data: Any, table: FileTable, number: int, schema: pa.Schema, where:
 
     rows = int(table.rows[number])
     try:
-        arrays = [array_of(layout, rows, buffer, table.nulls[number]) for layout in layouts.values()]
+        arrays = [buffer_layout.array_of(layout, rows, buffer, table.nulls[number]) for layout in layouts.values()]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
     except (pa.ArrowException, FormatError) as error:
         raise FormatError(f"{where}: expected valid Arrow data, got a damaged batch: {error}") from None
     return checked_batch(batch, rows, where)
 
 
-def check_layouts(layouts: Mapping[str, Layout], table: FileTable, where: str) -> None:
+def check_layouts(layouts: Mapping[str, buffer_layout.Layout], table: FileTable, where: str) -> None:
     """Raise an error if a table does not have the buffers of these columns, or not their counts of nulls."""
     every = [part for layout in layouts.values() for part in layout.all()]
     buffers, found = sum(part.own_buffers for part in every), (table.buffers.shape[1], table.nulls.shape[1])
@@ -194,7 +178,7 @@ def check_layouts(layouts: Mapping[str, Layout], table: FileTable, where: str) -
 
 def checked_batch(batch: pa.RecordBatch, rows: int, where: str) -> pa.RecordBatch:
     """Return a batch if it is valid and has this number of rows."""
-    if valid_batch(batch, where).num_rows != rows:
+    if ipc.valid_batch(batch, where).num_rows != rows:
         raise FormatError(f"{where}: expected {rows} rows, got {batch.num_rows}")
     return batch
 
@@ -204,7 +188,7 @@ class _Batch:
     """What the bytes of a batch say about it, for a foot that is made again."""
 
     head: bytes
-    layout: BatchLayout
+    layout: ipc.BatchLayout
     sums: Any
     schema: int
     """Checksum of the schema, 0 unless it is the first batch."""
@@ -309,18 +293,18 @@ class _Examination:
             block = self._message(MAGIC_SIZE)[0]
             while len(rows) < self._file.count:
                 block, head = self._message(block.end)
-                count = batch_layout(head, "").rows
+                count = ipc.batch_layout(head, "").rows
                 if block.end > end or not 0 < count <= self._file.rows - sum(rows):
                     break
                 rows.append(count)
                 extents.append((begin, begin := block.end))
         return rows, extents
 
-    def _message(self, at: int) -> tuple[Block, bytes]:
+    def _message(self, at: int) -> tuple[ipc.Block, bytes]:
         """Return position and header of the message at a byte of the file."""
-        length = message_head_size(self._read(at, at + 8)) if at + 8 <= self._size else self._size
+        length = ipc.message_head_size(self._read(at, at + 8)) if at + 8 <= self._size else self._size
         head = bytes(self._read(at, at + length)) if at + length <= self._size else b""
-        found = message_at(head, 0, self._where)
+        found = ipc.message_at(head, 0, self._where)
         if found is None:
             raise FormatError("expected a message, got the end of the stream")
         return found._replace(begin=at), head
@@ -342,11 +326,11 @@ class _Examination:
             if extents and extents[0][1] <= self._size:
                 self._check(data := self._read(*extents[0]), 0)
                 schema = pa.ipc.open_stream(pa.py_buffer(data[MAGIC_SIZE:])).schema
-                check_column_names(schema)
+                arrow_types.check_column_names(schema)
                 return schema
         if not self._foot_is_intact:  # Arrow must not parse bytes without a matching checksum
             raise FormatError("expected the schema in the first batch or in the foot, both are damaged")
-        return open_ipc_file(_ARROW_MAGIC + foot, self._where).schema
+        return ipc.open_ipc_file(_ARROW_MAGIC + foot, self._where).schema
 
     # -- batches ---------------------------------------------------------------------------------------------
 
@@ -366,13 +350,13 @@ class _Examination:
         """Store the layout, rows and schema that the bytes of a batch contain; a damaged header is passed over."""
         begin, schema = self._remains.extents[number][0], 0
         with suppress(FormatError):
-            block = message_at(data, 0 if number else MAGIC_SIZE, "")
+            block = ipc.message_at(data, 0 if number else MAGIC_SIZE, "")
             if number == 0 and block is not None:
                 schema = xxhash.xxh3_64_intdigest(data[block.begin : block.end])
-                block = message_at(data, block.end, "")
+                block = ipc.message_at(data, block.end, "")
             if block is not None:
                 head = bytes(data[block.begin : block.begin + block.head])
-                layout = with_offset(batch_layout(head, ""), begin + block.begin + block.head)
+                layout = with_offset(ipc.batch_layout(head, ""), begin + block.begin + block.head)
                 sums = checksums(data, *block_extents(begin, begin + len(data)))
                 self._batches[number] = _Batch(head, layout, sums, schema)
 
@@ -390,10 +374,14 @@ class _Examination:
         cuts = np.flatnonzero(np.diff(bad) != 1)
         damaged = begin[bad[[0, *(cuts + 1)]]], (begin + size)[bad[[*cuts, -1]]]
         if self._foot_is_intact and self._schema is not None:
-            layouts, rows, buffers = column_layouts(self._schema), int(table.rows[number]), table.buffers[number]
+            layouts, rows, buffers = (
+                buffer_layout.column_layouts(self._schema),
+                int(table.rows[number]),
+                table.buffers[number],
+            )
             check_layouts(layouts, table, self._where)
             self._remains.lost[number] = {
-                name: _runs(rows_that_need(damaged, layout, rows, buffers, data, origin))
+                name: _runs(buffer_layout.rows_that_need(damaged, layout, rows, buffers, data, origin))
                 for name, layout in layouts.items()
             }
         more = f", and {len(cuts)} more ranges of bytes" if len(cuts) else ""
@@ -405,7 +393,7 @@ class _Examination:
         if self._schema is None:
             return
         described = self._batches.get(number)  # Arrow may crash if it gets such bytes
-        batch_is_compressed(b"" if described is None else described.head, self._where)
+        ipc.batch_is_compressed(b"" if described is None else described.head, self._where)
         batch = decode_batch(data, number, self._schema, self._remains.rows[number], self._where)
         for column in self._columns:  # `MappedTable` does so for readers
             if not column.nullable and batch.column(column.name).null_count:
@@ -466,13 +454,13 @@ def file_by_name(source: Source, path: str) -> tuple[DataFile, pa.Schema] | None
     """
     try:
         size = source.stat(path).size
-        length = footer_size(_bytes(source, path, max(0, size - FOOTER_TAIL), size), size, path)
-        _, blocks = footer_blocks(_bytes(source, path, size - length, size - FOOTER_TAIL), size, path)
+        length = ipc.footer_size(_bytes(source, path, max(0, size - ipc.FOOTER_TAIL), size), size, path)
+        _, blocks = ipc.footer_blocks(_bytes(source, path, size - length, size - ipc.FOOTER_TAIL), size, path)
         end = max((block.end for block in blocks), default=0)
         foot = _bytes(source, path, end, size)
         if content_of(path) != xxhash.xxh3_128_hexdigest(foot):
             return None
-        table, schema = decode_table(foot, end, path), open_ipc_file(_ARROW_MAGIC + foot, path).schema
+        table, schema = decode_table(foot, end, path), ipc.open_ipc_file(_ARROW_MAGIC + foot, path).schema
     except ShardexError:
         return None
     fields = {name: name for name in schema.names}

@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from shardex.columns import column_layouts, open_ipc_file
+from shardex.columns import buffer_layout, ipc
 from shardex.errors import ChecksumError, FormatError, NotFoundError, TruncatedShardError, VersionExpired
 from shardex.jobs import run_parts
 from shardex.kernel import Integers
@@ -213,7 +213,9 @@ class DataFileReader:
             return np.frombuffer(array.buffers()[1], np.uint64, len(array))
         found, lost = np.zeros(self.batch_rows[number], np.uint64), self.lost(number, column)
         if not lost.all():
-            begin, size = self.table.buffers[number, column_layouts(self.schema)[column].buffer + 1].tolist()
+            begin, size = self.table.buffers[
+                number, buffer_layout.column_layouts(self.schema)[column].buffer + 1
+            ].tolist()
             self._fetch([(begin, begin + size)])
             found[~lost] = np.frombuffer(self.data, np.uint64, len(found), begin)[~lost]
         return found
@@ -279,7 +281,7 @@ class DataFileReader:
 
 def _open(data: memoryview, table: FileTable, where: str) -> pa.ipc.RecordBatchFileReader:
     """Return the Arrow reader of a mapped file, whose foot is checked."""
-    opened = open_ipc_file(data, where)
+    opened = ipc.open_ipc_file(data, where)
     if (count := opened.num_record_batches) != len(table):
         raise FormatError(f"{where}: expected {len(table)} batches, got {count}")
     return opened

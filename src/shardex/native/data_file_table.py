@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.columns import BLOCK, BatchLayout
+from shardex.columns import BLOCK, ipc
 from shardex.errors import FormatError
 from shardex.kernel import Integers
 from shardex.native.fragments import DataFile
@@ -110,7 +110,7 @@ def block_extents(begin: int, end: int) -> tuple[Integers, Integers]:
 
 
 def encode_table(
-    rows: Sequence[int], end: Sequence[int], layouts: Sequence[BatchLayout], sums: Sums, schema: int
+    rows: Sequence[int], end: Sequence[int], layouts: Sequence[ipc.BatchLayout], sums: Sums, schema: int
 ) -> bytes:
     """Return the bytes of a table; the buffers of `layouts` begin at offsets in the file."""
     buffers, nodes = (len(layouts[0].buffers), len(layouts[0].nulls)) if layouts else (0, 0)
@@ -196,7 +196,7 @@ def misplaced_buffers(table: FileTable) -> Integers:
 
 
 def table_of_layouts(
-    rows: Sequence[int], end: Sequence[int], found: Sequence[BatchLayout | None], sums: Sequence[Sums | None]
+    rows: Sequence[int], end: Sequence[int], found: Sequence[ipc.BatchLayout | None], sums: Sequence[Sums | None]
 ) -> FileTable:
     """Return a table of batches of which layouts and checksums of blocks were found; None for those that are lost.
 
@@ -223,6 +223,6 @@ def table_of_layouts(
     return table
 
 
-def with_offset(layout: BatchLayout, body: int) -> BatchLayout:
+def with_offset(layout: ipc.BatchLayout, body: int) -> ipc.BatchLayout:
     """Return a layout with the offsets of buffers in a file, of which the body of the batch begins at `body`."""
     return layout._replace(buffers=layout.buffers + np.array([body, 0]))

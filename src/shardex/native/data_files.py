@@ -18,16 +18,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from shardex.columns import (
-    BLOCK,
-    MOST_ROWS,
-    BatchBuilder,
-    BatchLayout,
-    EncodedColumns,
-    batch_layout,
-    message_at,
-    number_array,
-)
+from shardex.columns import BLOCK, MOST_ROWS, BatchBuilder, EncodedColumns, ipc, number_array
 from shardex.errors import ArgumentError, storage_errors
 from shardex.features import Array, Bytes, Feature, Features, Json, Optional, Struct, Text, arrow_schema
 from shardex.kernel import BlockWriter, Columns
@@ -84,7 +75,7 @@ class DataFileWriter:
         self._writer = pa.ipc.new_file(pa.PythonFile(self._sink, mode="w"), schema)
         self._fields = {name: name for name in schema.names}
         self._ends: list[int] = []
-        self._layouts: list[BatchLayout] = []
+        self._layouts: list[ipc.BatchLayout] = []
         self._schema = 0
         self._foot = self._content = ""
         self._published: DataFile | None = None
@@ -105,17 +96,17 @@ class DataFileWriter:
         self._ends.append(self.size)
         self.rows += batch.num_rows
 
-    def _layout(self, start: bytes) -> BatchLayout:
+    def _layout(self, start: bytes) -> ipc.BatchLayout:
         """Return what the header of a batch says; `start` is where its bytes begin, with the whole header."""
         where, at = self._place.url, 0
         if not self._ends:
-            schema = message_at(start, MAGIC_SIZE, where)
+            schema = ipc.message_at(start, MAGIC_SIZE, where)
             assert schema is not None
             self._schema, at = xxhash.xxh3_64_intdigest(start[schema.begin : schema.end]), schema.end
-        message = message_at(start, at, where)
+        message = ipc.message_at(start, at, where)
         assert message is not None
         body = message.begin + message.head
-        return with_offset(batch_layout(start[at:body], where), self.size + body)
+        return with_offset(ipc.batch_layout(start[at:body], where), self.size + body)
 
     def _write(self, parts: list[Any]) -> None:
         with storage_errors(self._place.url, "write"):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import Table, check_fields, concat_columns, take_table
+from shardex.columns import Table, check_fields, tables
 from shardex.features import concat_tables
 from shardex.formats import ShardRows, TableRows
 from shardex.kernel import Columns, Integers
@@ -147,14 +147,14 @@ class EditedRows(ShardRows):
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Return whole fields, as SQL sees them; fields without edits are not copied."""
-        return concat_columns(self._attribute(name) for name in names)
+        return tables.concat_columns(self._attribute(name) for name in names)
 
     def _attribute(self, name: str) -> pa.Table:
         found = self._base.sql_columns([name])
         if len(self) == len(self._base) and not self._overlays[name]:
             return found
         newer = [overlay.table.sql_columns([name]) for overlay in self._overlays[name]]
-        return take_table(concat_tables([found, *newer]), self._newest(name))
+        return tables.take_table(concat_tables([found, *newer]), self._newest(name))
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value for a field."""

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from pyarrow import feather
 
 import shardex as sx
-from shardex.columns import BatchBuilder, DecodedTable, MappedTable, open_ipc_file
+from shardex.columns import BatchBuilder, DecodedTable, MappedTable
+from shardex.columns.ipc import open_ipc_file
 from shardex.errors import FormatError, NotFoundError, PathError, SchemaError, StaleIndexError, TruncatedShardError
 from shardex.features import Features, arrow_schema
 from shardex.sources import LocalSource

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shardex.columns import number_dtype
+from shardex.columns import arrow_types
 from shardex.compat.stable_datasets.features.base import tensor_of
 from shardex.compat.stable_datasets.formatting import Formatter
 from shardex.compat.stable_datasets.schema import (
@@ -89,7 +89,7 @@ def feature_of_arrow(kind: pa.DataType, name: str) -> FeatureType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return Sequence(feature_of_arrow(kind.value_type, name))
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return Value(number_dtype(kind).name)
+        return Value(arrow_types.number_dtype(kind).name)
     raise SchemaError(
         f"expected numbers, texts, bytes, lists, arrays or images, got {kind} - at column {name}; pass features="
     )

@@ -17,27 +17,7 @@ from functools import partial
 import msgspec
 import pyarrow as pa
 
-from shardex.columns import (
-    FOOTER_TAIL,
-    Block,
-    DecodedTable,
-    DecodeLimit,
-    MappedTable,
-    Path,
-    batch_is_compressed,
-    batch_layout,
-    check_column_names,
-    decompressed_size,
-    expanded_size,
-    footer_blocks,
-    footer_size,
-    null_paths,
-    null_paths_of_counts,
-    open_ipc_file,
-    schema_text,
-    stream_blocks,
-    valid_batch,
-)
+from shardex.columns import DecodedTable, DecodeLimit, MappedTable, arrow_types, ipc
 from shardex.errors import FormatError, TruncatedShardError
 from shardex.features import Features, arrow_schema, features_of_arrow
 from shardex.files import Files
@@ -62,7 +42,7 @@ class _Shard:
     """Number of rows of each batch."""
     load: Callable[[int, list[str] | None], pa.RecordBatch]
     """Returns a batch with these columns, or all."""
-    nulls: set[Path]
+    nulls: set[arrow_types.Path]
     """Columns, and parts inside them, that have nulls."""
     compressed: bool
     """True if loading a batch decompresses it."""
@@ -102,7 +82,9 @@ def map_table(path: str | os.PathLike[str], max_decoded_bytes: int | str | None 
     files = Files(LocalSource(folder), (name,), name)
     opened = _OpenFiles(files, [os.fspath(path)], DecodeLimit(max_decoded_bytes))
     (shard,) = opened.shards()
-    batches = [valid_batch(shard.load(number, None), opened.batch_name(number)) for number in range(len(shard.rows))]
+    batches = [
+        ipc.valid_batch(shard.load(number, None), opened.batch_name(number)) for number in range(len(shard.rows))
+    ]
     return pa.Table.from_batches(batches, schema=shard.schema)
 
 
@@ -118,9 +100,9 @@ def _no_rows(files: Files, schema: Features | None) -> TableRows:
 
 
 def _check(shards: list[_Shard], names: list[str], counts: list[int] | None) -> None:
-    expected = schema_text(shards[0].schema)
+    expected = arrow_types.schema_text(shards[0].schema)
     for name, shard in zip(names, shards, strict=True):
-        if (found := schema_text(shard.schema)) != expected:
+        if (found := arrow_types.schema_text(shard.schema)) != expected:
             raise FormatError(f"{name}: expected the schema of the first shard ({expected}), got {found}")
     for name, shard, count in zip(names, shards, counts or [], strict=False):
         if (rows := sum(shard.rows)) != count:
@@ -147,8 +129,8 @@ def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> Mapp
         )
 
     def load_valid(number: int) -> pa.RecordBatch:
-        batch = valid_batch(load(number), opened.batch_name(number))
-        opened.limit.check(expanded_size(batch), batch.get_total_buffer_size(), opened.batch_name(number))
+        batch = ipc.valid_batch(load(number), opened.batch_name(number))
+        opened.limit.check(arrow_types.expanded_size(batch), batch.get_total_buffer_size(), opened.batch_name(number))
         return batch
 
     table = MappedTable(
@@ -163,13 +145,13 @@ def _table(shards: list[_Shard], features: Features, opened: _OpenFiles) -> Mapp
 
 def _compressed_file(data: memoryview, heads: list[bytes], where: str) -> _Shard:
     """Describe a compressed file; `heads` are the headers of its batches, which tell their rows and null counts."""
-    reader = open_ipc_file(data, where)
+    reader = ipc.open_ipc_file(data, where)
     schema = reader.schema
-    layouts = [batch_layout(head, where) for head in heads]
-    nulls = {path for one in layouts for path in null_paths_of_counts(schema, one.nulls.tolist())}
+    layouts = [ipc.batch_layout(head, where) for head in heads]
+    nulls = {path for one in layouts for path in arrow_types.null_paths_of_counts(schema, one.nulls.tolist())}
 
     def load(number: int, fields: list[str] | None) -> pa.RecordBatch:
-        some = open_ipc_file(data, where, map(schema.get_field_index, fields)) if fields else reader
+        some = ipc.open_ipc_file(data, where, map(schema.get_field_index, fields)) if fields else reader
         return _get(some, number, where)
 
     return _Shard(schema, [one.rows for one in layouts], load, nulls, compressed=True)
@@ -190,7 +172,7 @@ def _uncompressed(
         path
         for batch in batches
         for name, column in zip(schema.names, batch.columns, strict=True)
-        for path in null_paths(name, [column], in_memory=False)
+        for path in arrow_types.null_paths(name, [column], in_memory=False)
     }
     return _Shard(schema, [batch.num_rows for batch in batches], load, nulls, compressed=False)
 
@@ -198,11 +180,11 @@ def _uncompressed(
 def _stream(data: memoryview, where: str, limit: DecodeLimit) -> _Shard:
     try:
         stream = pa.ipc.open_stream(pa.py_buffer(data))
-        check_column_names(stream.schema)
+        arrow_types.check_column_names(stream.schema)
         size = 0
-        for block in stream_blocks(data, where):
-            batch_is_compressed(bytes(data[block.begin : block.begin + block.head]), where)
-            size += decompressed_size(data, block, where)
+        for block in ipc.stream_blocks(data, where):
+            ipc.batch_is_compressed(bytes(data[block.begin : block.begin + block.head]), where)
+            size += ipc.decompressed_size(data, block, where)
         found = list(stream) if size <= limit.allowed(len(data)) else []
     except (*_REFUSED, FormatError) as error:
         raise FormatError(f"{where}: expected an Arrow IPC file or stream, got {bytes(data[:8])!r}: {error}") from None
@@ -223,7 +205,7 @@ class _OpenFiles:
         self._data = files.source.buffer_table(files.paths, close_file=self._close_file)
         self.evicts = self._data.evicts
         self._readers: list[pa.ipc.RecordBatchFileReader | None] = [None] * len(names)
-        self._blocks: list[tuple[list[Block], list[Block]]] = [([], [])] * len(names)
+        self._blocks: list[tuple[list[ipc.Block], list[ipc.Block]]] = [([], [])] * len(names)
         self._in_place: set[int] = set()
         """Files that are read in place: not streams and not compressed files."""
         self.places: list[tuple[int, int]] = []
@@ -243,7 +225,7 @@ class _OpenFiles:
         footers = fetch_footers(self._data, [data.size for data in files], self._footer_size, head=len(_MAGIC))
         for n, (data, footer) in enumerate(zip(files, footers, strict=True)):
             if footer:
-                self._blocks[n] = footer_blocks(data[data.size - footer :].tobytes(), data.size, self._names[n])
+                self._blocks[n] = ipc.footer_blocks(data[data.size - footer :].tobytes(), data.size, self._names[n])
         self._fetch([(n, *extent) for n in every for extent in self._headers(n)])
         shards = [self._shard(n) if footers[n] else self._stream(n) for n in every]
         self.places = [(n, k) for n in every for k in range(len(shards[n].rows))]
@@ -262,7 +244,7 @@ class _OpenFiles:
         data = self._data.open(number)
         if bytes(data[: len(_MAGIC)]) != _MAGIC:
             return 0
-        return footer_size(data[max(0, data.size - FOOTER_TAIL) :].tobytes(), data.size, self._names[number])
+        return ipc.footer_size(data[max(0, data.size - ipc.FOOTER_TAIL) :].tobytes(), data.size, self._names[number])
 
     def _fetch(self, places: list[tuple[int, int, int]]) -> None:
         ranges_at(self._data, places).fetch()
@@ -280,12 +262,12 @@ class _OpenFiles:
     def _shard(self, number: int) -> _Shard:
         where, data, blocks = self._names[number], self._data.open(number), self._blocks[number][1]
         headers = [data[one.begin : one.begin + one.head].tobytes() for one in [*self._blocks[number][0], *blocks]]
-        compressed = [batch_is_compressed(head, where) for head in headers]
+        compressed = [ipc.batch_is_compressed(head, where) for head in headers]
         if any(compressed):
             self._fetch([(number, 0, data.size)])
             for k, block in enumerate([*self._blocks[number][0], *blocks]):
                 self.limit.check(
-                    decompressed_size(data.data, block, where), block.end - block.begin, f"{where}, message {k}"
+                    ipc.decompressed_size(data.data, block, where), block.end - block.begin, f"{where}, message {k}"
                 )
             heads = [data[one.begin : one.begin + one.head].tobytes() for one in blocks]
             return _compressed_file(data.data, heads, where)
@@ -297,9 +279,11 @@ class _OpenFiles:
     def _reader(self, number: int) -> pa.ipc.RecordBatchFileReader:
         if (reader := self._readers[number]) is None:
             data = self._data.open(number)
-            size = footer_size(self._data.slice(number, data.size - FOOTER_TAIL, data.size).tobytes(), data.size, "")
+            size = ipc.footer_size(
+                self._data.slice(number, data.size - ipc.FOOTER_TAIL, data.size).tobytes(), data.size, ""
+            )
             self._fetch([(number, data.size - size, size), *((number, *one) for one in self._headers(number))])
-            reader = open_ipc_file(data.data, self._names[number])
+            reader = ipc.open_ipc_file(data.data, self._names[number])
             if self._blocks[number][1]:
                 # Getting the first batch reads the dictionaries, which is not thread-safe. Its body is not read.
                 _get(reader, 0, self._names[number])

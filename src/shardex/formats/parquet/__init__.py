@@ -15,21 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardex.columns import (
-    CACHE_BYTES,
-    BatchBuilder,
-    DecodedTable,
-    DecodeLimit,
-    Path,
-    Table,
-    check_column_names,
-    is_number_item,
-    null_paths,
-    nullable_paths,
-    number_array,
-    schema_text,
-    with_schema,
-)
+from shardex.columns import CACHE_BYTES, BatchBuilder, DecodedTable, DecodeLimit, Table, arrow_types, number_array
 from shardex.errors import ArgumentError, FormatError, SchemaError, ShardexError, storage_errors
 from shardex.features import (
     Array,
@@ -131,7 +117,9 @@ class _Groups:
         """Numbers of the leaf columns of each field that was read."""
         self.schema: pa.Schema = readers[0].schema_arrow
         for name, reader in zip(self.files, readers, strict=True):
-            if (found := schema_text(reader.schema_arrow)) != (expected := schema_text(self.schema)):
+            if (found := arrow_types.schema_text(reader.schema_arrow)) != (
+                expected := arrow_types.schema_text(self.schema)
+            ):
                 raise FormatError(f"{name}: expected the schema of the first file ({expected}), got {found}")
         if not self.evicts:
             self._open.update(enumerate(readers))
@@ -230,20 +218,20 @@ class _Groups:
         for column in map(metadata.column, leaves):
             yield file, *_chunk(column)
 
-    def nulls(self, media: Collection[str]) -> set[Path]:
+    def nulls(self, media: Collection[str]) -> set[arrow_types.Path]:
         """Return the columns, and parts inside them, that have nulls; where that is not known, those that may have.
 
         The statistics of a nested column count nulls at all depths and empty lists together. To tell them apart, its
         row groups that have some are decoded, up to a limit; beyond it, lists of numbers count as without nulls. Fields
         of `media` have no nulls if none of their bytes are null: whether a path is null does not matter.
         """
-        found: set[Path] = set()
+        found: set[arrow_types.Path] = set()
         left = _REMOTE_PROBE_BYTES if self.evicts else _PROBE_BYTES
         for field in self.schema:
             leaf = f"{field.name}.bytes" if field.name in media and pa.types.is_struct(field.type) else field.name
             leaves = [k for k, path in enumerate(self._columns) if _below(path, leaf)]
             groups = [number for number in range(len(self._places)) if self._may_have_nulls(number, leaves)]
-            possible = set(nullable_paths(field))
+            possible = set(arrow_types.nullable_paths(field))
             if not groups or not possible:
                 continue
             if possible == {(field.name,)}:
@@ -252,7 +240,7 @@ class _Groups:
             for number in groups:
                 left -= self._stated_size(number, leaves)
                 if left < 0 or (known := self._probe(number, field.name)) is None:
-                    found |= {path for path in possible if not is_number_item(field, path)}
+                    found |= {path for path in possible if not arrow_types.is_number_item(field, path)}
                     break
                 found |= known
         return found
@@ -268,14 +256,14 @@ class _Groups:
         columns = map(self._metadata[file].row_group(group).column, leaves)
         return sum(column.total_uncompressed_size for column in columns)
 
-    def _probe(self, number: int, name: str) -> set[Path] | None:
+    def _probe(self, number: int, name: str) -> set[arrow_types.Path] | None:
         """Return the paths of a column that have nulls in a group; None if it cannot be read, which a read reports."""
         try:
             column = self.decode(number, [name]).column(name)
             column.validate(full=True)
         except (pa.ArrowException, OSError, ShardexError):
             return None
-        return null_paths(name, column.chunks)
+        return arrow_types.null_paths(name, column.chunks)
 
 
 def _chunk(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
@@ -300,7 +288,7 @@ def _reader(
             pre_buffer=False,
             page_checksum_verification=True,
         )
-        check_column_names(reader.schema_arrow)
+        arrow_types.check_column_names(reader.schema_arrow)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"{name}: expected a Parquet file, got something else: {error}") from None
     return reader
@@ -428,7 +416,7 @@ class ParquetWriter(StagedWriter):
                     self._sink, self._schema, compression=self._compression, write_page_checksum=True
                 )
             self._rows += self._builder.rows
-            batch = with_schema(self._builder.finish(), self._schema)
+            batch = arrow_types.with_schema(self._builder.finish(), self._schema)
             # `take` leaves out the values of lists that are null, which older versions of Arrow refuse to write.
             self._file.write_batch(batch if _NULL_LISTS else batch.take(number_array(np.arange(len(batch)))))
             if self._rows >= self._shard_rows:

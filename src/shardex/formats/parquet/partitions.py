@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import check_fields, sql_table, to_table
+from shardex.columns import check_fields, tables, to_table
 from shardex.errors import SchemaError
 from shardex.features import ClassLabel, Decimal, Feature, Features, Optional, Text, TimeFeature, Value, unwrap_optional
 from shardex.kernel import Columns, Integers
@@ -81,7 +81,7 @@ class PartitionRows(AbstractRows):
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """The value of each row, in the form that SQL reads."""
-        return sql_table({name: self.column(name) for name in names}, self.features)
+        return tables.sql_table({name: self.column(name) for name in names}, self.features)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value."""

@@ -1,8 +1,13 @@
-"""Converts Arrow arrays of any type to columns: the inverse of `encode`.
+"""Converts Arrow arrays of any type to columns: the inverse of `encoders`.
 
 Nulls become `None`, or the gaps of a `Masked` if the feature is optional; dictionary and extension arrays become their
 values. `field_readers` reads most mapped fields faster, from their buffers; it uses this module for the rest,
 `decoded_table` for all fields.
+
+Images, audio and video as Hugging Face `datasets` stores them, structs of `bytes` and `path`, become bytes. So do the
+videos of stable-datasets, whose structs have more parts, and whose paths begin at a folder of its own. Where `bytes` is
+null, the file at `path` is read by a function that rows give: it knows which files may be read. `arrow_types` decides
+that a struct holds media.
 """
 
 from __future__ import annotations
@@ -13,10 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from shardex.columns.arrow_types import STABLE_PARTS, number_array, storage_array
 from shardex.columns.fields import Field
-from shardex.columns.storage import storage_array
-from shardex.columns.types import number_array
-from shardex.errors import FormatError
+from shardex.errors import FormatError, ShardexError
 from shardex.kernel import Column, Columns, Integers, Masked, with_missing
 
 Decode = Callable[[pa.Array, Field], Column]
@@ -123,3 +127,55 @@ def list_parts(lists: pa.Array) -> tuple[Integers, pa.Array]:
     """Return the bounds of lists relative to the first start, and the values of all lists."""
     bounds = list_bounds(lists)
     return bounds - bounds[0], lists.values.slice(bounds[0], bounds[-1] - bounds[0])
+
+
+# -- media in structs ---------------------------------------------------------------------------------------------
+
+_STABLE_FOLDER = "_assets/video/"
+"""Where stable-datasets keeps the files of videos, in the folder of the shards."""
+ReadFile = Callable[[str], bytes]
+"""Returns the content of the file at a path that a table holds; `ShardexError` if it must not or cannot be read."""
+
+
+def no_file(path: str) -> bytes:
+    """Raise an error: this table has no folder in which paths could be looked up."""
+    raise FormatError(f"expected the bytes of a file, got only its path {path!r}")
+
+
+def media_decoder(read_file: ReadFile) -> Decode:
+    """Return `decode_array` for arrays that may hold media as structs."""
+
+    def decode(array: pa.Array, feature: Field) -> Column:
+        return decode_array(feature.without_structs(array, read_file), feature)
+
+    return decode
+
+
+def bytes_of_structs(array: pa.StructArray, expected: object, read_file: ReadFile) -> pa.Array:
+    """Return the bytes of media in structs; they are copied only if a file is read.
+
+    >>> array = pa.array([{"bytes": b"a", "path": None}, {"bytes": None, "path": "b.png"}])
+    >>> bytes_of_structs(array, "images", str.encode).to_pylist()
+    [b'a', b'b.png']
+    """
+    parts = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
+    data, paths = parts["bytes"], parts["path"]
+    if data.null_count == array.null_count:
+        return data.cast(pa.large_binary())
+    begin = _STABLE_FOLDER if len(parts) == len(STABLE_PARTS) else ""
+    found = [
+        _file(path and begin + path, expected, read_file) if there and one is None else one
+        for one, path, there in zip(data.to_pylist(), paths.to_pylist(), array.is_valid().to_pylist(), strict=True)
+    ]
+    return pa.array(found, pa.large_binary())
+
+
+def _file(path: str | None, expected: object, read_file: ReadFile) -> bytes:
+    if path is None:
+        raise FormatError(f"expected the bytes or the path of {expected}, got neither")
+    try:
+        return read_file(path)
+    except FormatError:
+        raise
+    except ShardexError as error:
+        raise FormatError(f"expected the bytes of {expected} or the path of a file, got {path!r}: {error}") from error

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from shardex.columns.types import check_column_names
+from shardex.columns.arrow_types import check_column_names
 from shardex.errors import FormatError
 from shardex.kernel import Integers
 
