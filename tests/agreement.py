@@ -20,6 +20,7 @@ import pyarrow as pa
 
 import shardex as sx
 from shardex.features import unwrap_optional
+from tests.left_out_packages import LEFT_OUT
 
 Sample = Mapping[str, Any]
 Found = list[tuple[int, Sample]]
@@ -315,6 +316,8 @@ def by_edit(ds: sx.Dataset, folder: Path) -> Found:
     return _in_order(edited, rows)
 
 
+_PACKAGES = {"huggingface": "datasets", "pandas": "pandas", "polars": "polars"}
+"""The packages that routes need."""
 ROUTES: dict[str, Route] = {
     route.__name__.removeprefix("by_"): route
     for route in (
@@ -344,8 +347,9 @@ ROUTES: dict[str, Route] = {
         by_map_copy,
         by_edit,
     )
+    if _PACKAGES.get(route.__name__.removeprefix("by_")) not in LEFT_OUT
 }
-"""Quick routes; `by_workers` starts processes and is apart."""
+"""Quick routes; `by_workers` starts processes and is apart. Those of packages that are left out are missing."""
 
 
 def disagreements(
