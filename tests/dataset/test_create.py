@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -267,8 +270,28 @@ def test_writer_that_is_dropped_warns(tmp_path: Path) -> None:
     def drop() -> None:
         sx.create(tmp_path / "d", {"x": int}).extend([{"x": 1}, {"x": 2}])
 
-    with pytest.warns(ResourceWarning, match=r"d: expected the writer to be closed.*2 samples not written.*with block"):
+    with pytest.warns(UserWarning, match=r"d: expected the writer to be closed.*2 samples not written.*with block"):
         drop()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("out = sx.create('d')\nout.append(x=1)", "d: expected the writer to be closed.* 1 sample not written"),
+        ("tx = sx.edit('old')\ntx.append(x=2)", "old: expected the transaction to be closed.* 1 sample appended not"),
+    ],
+)
+def test_a_writer_that_is_open_when_the_program_ends_warns(tmp_path: Path, code: str, said: str) -> None:
+    sx.write(tmp_path / "old", [{"x": 1}])
+    done = subprocess.run(
+        [sys.executable, "-c", f"import shardex as sx\n{code}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.search(said, done.stderr)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 @pytest.mark.parametrize("end", ["close", "abort", "with", "error", "empty", "refused"])

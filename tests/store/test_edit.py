@@ -607,7 +607,7 @@ def test_transaction_that_is_dropped_warns_and_says_what_it_holds(tmp_path: Path
         del tx
         gc.collect()
 
-    with pytest.warns(ResourceWarning, match=rf"expected the transaction to be closed.*{words} not written"):
+    with pytest.warns(UserWarning, match=rf"expected the transaction to be closed.*{words} not written"):
         drop()
     with sx.edit(tmp_path / "d") as done:
         done.append(x=3)

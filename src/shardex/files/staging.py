@@ -68,7 +68,7 @@ class AllOrNothing(ABC):
             warnings.warn(
                 f"{self.path}: expected the {self._noun} to be closed, but it was dropped: {lost} not written; use it "
                 "in a with block, or call close()",
-                ResourceWarning,
+                UserWarning,
                 stacklevel=2,
                 source=self,
             )
