@@ -13,7 +13,7 @@ import numpy as np
 
 import shardex as sx
 from shardex.native import versions_in
-from shardex.native.manifest import files_of, read_manifest
+from shardex.native.manifest import read_manifest
 from shardex.native.version_numbers import is_version_name
 from shardex.sources import LocalSource
 from shardex.store import clean, history
@@ -76,7 +76,7 @@ def files(folder: str | Path) -> set[str]:
     """Return the files that belong to a dataset: manifests, those of removed versions, and the files that they name."""
     place = LocalSource(folder)
     names = {path for path in place.paths("_shardex/") if is_version_name(path)}
-    return names | {file.path for number in versions_in(place) for file in files_of(read_manifest(place, number))}
+    return names | {file.path for number in versions_in(place) for file in read_manifest(place, number).files()}
 
 
 class Models:

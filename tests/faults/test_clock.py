@@ -8,15 +8,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import shardex as sx
 from shardex.errors import ShardexError
-from shardex.native.commit import Changes, apply, publish_next
+from shardex.native.commit import Changes, publish_next
 from shardex.native.data_files import FragmentWriter
 from shardex.native.manifest import read_manifest
+from shardex.native.writer_heartbeat import WriterHeartbeat
 from shardex.sources import LocalSource
 from shardex.store import clean, history
 from tests.faults import jobs as does
@@ -118,5 +120,6 @@ def test_published_file_is_young_even_if_writing_took_long(room: Path) -> None:
     writer.append({"n": 2})
     changes = Changes(writer.finish(), words="append")
     assert clean(room / "d") == []
-    publish_next(place, 1, lambda version: apply(place, base, base, changes))
+    with closing(WriterHeartbeat(place)) as heartbeat:
+        publish_next(place, 1, lambda version: (changes.apply(place, base, base), base), heartbeat)
     assert signature(sx.open(room / "d")) == signature([{"n": k} for k in range(3)])

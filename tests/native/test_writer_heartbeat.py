@@ -15,7 +15,7 @@ from shardex.errors import CommitConflict, ShardexError
 from shardex.native import commit, writer_heartbeat
 from shardex.native.manifest import Manifest, publish
 from shardex.native.version_numbers import latest_version
-from shardex.native.writer_heartbeat import WriterHeartbeat, oldest_writer_start
+from shardex.native.writer_heartbeat import WriterHeartbeat
 from shardex.sources import LocalSource, Place, place_of
 from shardex.sources.memory import MemorySource
 from tests.locations import KINDS, new_location
@@ -131,8 +131,8 @@ def test_clean_removes_files_older_than_the_oldest_writer(place: Place) -> None:
 def test_unreadable_heartbeat_keeps_all_files() -> None:
     place = MemorySource({f"_shardex/{'0' * 16}.live": b"?"})
     now = place.stat(f"_shardex/{'0' * 16}.live").modified
-    assert oldest_writer_start(place, now, HOUR) == -float("inf")
-    assert oldest_writer_start(place, now + HOUR, HOUR) == float("inf")
+    assert WriterHeartbeat.oldest_start(place, now, HOUR) == -float("inf")
+    assert WriterHeartbeat.oldest_start(place, now + HOUR, HOUR) == float("inf")
 
 
 def test_short_transaction_in_a_folder_writes_no_heartbeat(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 import shardex as sx
 from shardex.errors import ArgumentError, CommitConflict
 from shardex.native.manifest import Manifest, read_manifest
+from shardex.native.writer import NativeParts
 from shardex.sources import LocalSource
 from shardex.store import compact
 from tests.waiting import becomes_true
@@ -143,15 +144,14 @@ def test_wrong_arguments(folder: Path) -> None:
 
 def meanwhile(patch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     """Change something just before the files of the parts are linked."""
-    module = sys.modules["shardex.store.compact"]
-    link = module.link_parts
+    link = NativeParts.link
 
     def linked(*arguments: Any) -> Any:
         patch.undo()
         change()
         return link(*arguments)
 
-    patch.setattr(module, "link_parts", linked)
+    patch.setattr(NativeParts, "link", linked)
 
 
 def test_appended_samples_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from shardex.features import Feature, Null
 from shardex.jobs import JobFolder, Part, cut_rows
 from shardex.native.data_files import BATCH_BYTES
 from shardex.native.manifest import read_manifest
+from shardex.native.writer import NativeParts
 from shardex.sources import LocalSource
 from shardex.store import new_field
 from shardex.store.new_field import FieldFunction
@@ -382,7 +383,7 @@ def test_parts_that_another_run_has_removed_are_computed_again(small: Path) -> N
         raise NotFoundError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(new_field, "read_part", remove)
+        patch.setattr(NativeParts, "read", remove)
         with sx.edit(small) as tx:
             tx.add_field("y", str, text, workers=1)
     assert [sample.y for sample in sx.open(small)] == [text(sample) for sample in sx.open(small)]

@@ -47,61 +47,44 @@ __all__ = [
     "Fragment",
     "FragmentList",
     "FragmentWriter",
-    "InlineSegment",
-    "KeyTable",
     "LiveRows",
     "Manifest",
+    "NativeParts",
     "RenameField",
     "RunSegment",
     "Updates",
     "VersionReader",
     "WriterHeartbeat",
-    "apply",
     "at_latest",
     "change_features",
     "counted",
-    "encode_keys",
     "examine_files",
     "existing_place",
     "file_by_name",
-    "files_of",
-    "hash_keys",
     "is_intact",
-    "is_published",
-    "is_version_name",
+    "keys",
     "latest_version",
-    "link_parts",
     "live_rows",
-    "lost_rows",
     "manifest_path",
-    "merge_tables",
     "named_paths",
     "native_place",
-    "oldest_writer_start",
     "path_of_copy",
     "paths_of_data_files",
-    "paths_to_copy",
     "publish",
     "publish_next",
     "read_ids",
     "read_manifest",
     "read_numbers",
-    "read_part",
     "read_pieces",
     "refuse_duplicates",
-    "remove_versions",
-    "shape_of",
-    "shrink_tombstones",
-    "uses_of",
+    "relisted",
+    "version_numbers",
     "versions_in",
-    "with_ids",
-    "with_paths",
-    "with_runs",
     "write_numbers",
-    "write_part",
 ]
 
 if TYPE_CHECKING:
+    from shardex.native import keys, version_numbers
     from shardex.native.commit import (
         AddField,
         Changes,
@@ -109,69 +92,51 @@ if TYPE_CHECKING:
         FieldChange,
         RenameField,
         Updates,
-        apply,
         change_features,
         counted,
         publish_next,
-        with_ids,
-        with_runs,
     )
     from shardex.native.data_file_damage import Damage, file_by_name, read_pieces
     from shardex.native.data_file_reader import DataFileReader, examine_files, read_ids, read_numbers
     from shardex.native.data_files import BATCH_BYTES, DataFileWriter, FragmentWriter, write_numbers
     from shardex.native.fragment_list import FragmentList
-    from shardex.native.fragment_segments import InlineSegment, RunSegment, shape_of
+    from shardex.native.fragment_segments import RunSegment
     from shardex.native.fragments import DataFile, FileUse, Foreign, Fragment, LiveRows, path_of_copy
     from shardex.native.key_lookup import refuse_duplicates
-    from shardex.native.keys import KeyTable, encode_keys, hash_keys, merge_tables
     from shardex.native.manifest import (
         Manifest,
         existing_place,
-        files_of,
         is_intact,
         named_paths,
         native_place,
         paths_of_data_files,
-        paths_to_copy,
         publish,
         read_manifest,
-        uses_of,
-        with_paths,
+        relisted,
     )
     from shardex.native.overlay_rows import live_rows
-    from shardex.native.version_numbers import (
-        at_latest,
-        is_version_name,
-        latest_version,
-        manifest_path,
-        remove_versions,
-        shrink_tombstones,
-        versions_in,
-    )
-    from shardex.native.version_reader import VersionReader, lost_rows
-    from shardex.native.writer import ArrowWriter, is_published, link_parts, read_part, write_part
-    from shardex.native.writer_heartbeat import WRITER_FILE, WriterHeartbeat, oldest_writer_start
+    from shardex.native.version_numbers import at_latest, latest_version, manifest_path, versions_in
+    from shardex.native.version_reader import VersionReader
+    from shardex.native.writer import ArrowWriter, NativeParts
+    from shardex.native.writer_heartbeat import WRITER_FILE, WriterHeartbeat
 else:
     import_later(
         __name__,
         {
-            "commit": "AddField Changes DropField FieldChange RenameField Updates apply change_features counted "
-            "publish_next with_ids with_runs",
+            "commit": "AddField Changes DropField FieldChange RenameField Updates change_features counted publish_next",
             "data_file_damage": "Damage file_by_name read_pieces",
             "data_file_reader": "DataFileReader examine_files read_ids read_numbers",
             "data_files": "BATCH_BYTES DataFileWriter FragmentWriter write_numbers",
             "fragment_list": "FragmentList",
-            "fragment_segments": "InlineSegment RunSegment shape_of",
+            "fragment_segments": "RunSegment",
             "fragments": "DataFile FileUse Foreign Fragment LiveRows path_of_copy",
             "key_lookup": "refuse_duplicates",
-            "keys": "KeyTable encode_keys hash_keys merge_tables",
-            "manifest": "Manifest existing_place files_of is_intact named_paths native_place paths_of_data_files "
-            "paths_to_copy publish read_manifest uses_of with_paths",
+            "manifest": "Manifest existing_place is_intact named_paths native_place paths_of_data_files "
+            "publish read_manifest relisted",
             "overlay_rows": "live_rows",
-            "version_numbers": "at_latest is_version_name latest_version manifest_path remove_versions "
-            "shrink_tombstones versions_in",
-            "version_reader": "VersionReader lost_rows",
-            "writer": "ArrowWriter is_published link_parts read_part write_part",
-            "writer_heartbeat": "WRITER_FILE WriterHeartbeat oldest_writer_start",
+            "version_numbers": "at_latest latest_version manifest_path versions_in",
+            "version_reader": "VersionReader",
+            "writer": "ArrowWriter NativeParts",
+            "writer_heartbeat": "WRITER_FILE WriterHeartbeat",
         },
     )

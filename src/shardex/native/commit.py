@@ -30,6 +30,7 @@ from shardex.native.fragments import DataFile, Fragment
 from shardex.native.key_lookup import with_merged_keys
 from shardex.native.manifest import Manifest, publish
 from shardex.native.version_numbers import at_latest, latest_version
+from shardex.native.writer_heartbeat import WriterHeartbeat
 from shardex.sources import Place
 
 _TRIES = 1000
@@ -102,6 +103,32 @@ class Changes:
         """Ids of the rows that are updated or deleted."""
         return np.unique(_concatenated([self.deleted_ids, self.updated_ids]))
 
+    def apply(self, place: Place, base: Manifest, latest: Manifest) -> Manifest:
+        """Return `latest` with these changes, which were made for `base`."""
+        ids = partial(read_ids, place)
+        if latest is not base:
+            _refuse_conflicts(base, latest, self, ids)
+        features, fragments, overlays = dict(latest.features.items()), latest.fragments, latest.overlays
+        for change in self.fields:
+            features = change_features(change, features)
+            fragments, overlays = _change_files(change, fragments, overlays)
+        fragments, used = fragments.with_new(self.appended, latest.ids)
+        files, deleted = latest.deleted, latest.fragments.total - latest.rows
+        if self.deleted:
+            files = [*files, self.deleted]
+            deleted = len(np.unique(_concatenated(map(ids, files))))  # two files may list the same row
+        return msgspec.structs.replace(
+            latest,
+            rows=fragments.total - deleted,
+            schema=Features(features).to_json(),
+            fragments=fragments,
+            ids=used,
+            deleted=files,
+            overlays=[*overlays, *(overlay.file for overlay in self.overlays)],
+            change=self.words,
+            metadata=_edited_metadata(latest, self),
+        )
+
 
 def counted(count: int, noun: str) -> str:
     """Return a number with a noun in singular or plural.
@@ -112,15 +139,30 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def publish_next(place: Place, version: int, make: Callable[[int], Manifest], commit: str | None = None) -> int:
-    """Publish `make(version)` as the next version and return its number; `commit` is that of the manifest, if given.
+def publish_next(
+    place: Place,
+    version: int,
+    make: Callable[[int], tuple[Manifest, Manifest]],
+    heartbeat: WriterHeartbeat,
+    commit: str | None = None,
+) -> int:
+    """Publish what `make(version)` returns as the next version and return its number.
 
-    If other writers have published that number first, or `clean` has removed the version that `make` reads, `make` is
-    called again with the number of the latest version.
+    `make` returns the manifest, and an older one whose files were there before; `commit` is that of the manifest, if
+    given. If other writers have published that number first, or `clean` has removed the version that `make` reads,
+    `make` is called again with the number of the latest version.
     """
+
+    def prepared(number: int) -> tuple[int, Manifest]:
+        made, before = make(number)
+        made = with_runs(place, made)
+        heartbeat.check(made, before)
+        return number, made
+
     for _ in range(_TRIES):
-        version, made = at_latest(place, lambda number: (number, make(number)), version)
+        version, made = at_latest(place, prepared, version)
         if publish(place, version + 1, made, commit):
+            heartbeat.confirm(version + 1)
             return version + 1
         with suppress(ShardexError):  # no version names these files, and `clean` removes them, too
             place.remove_all(made.fragments.written)
@@ -137,33 +179,6 @@ def with_runs(place: Place, manifest: Manifest) -> Manifest:
     return msgspec.structs.replace(manifest, fragments=fragments)
 
 
-def apply(place: Place, base: Manifest, latest: Manifest, changes: Changes) -> Manifest:
-    """Return `latest` with the changes applied that were made for `base`."""
-    ids = partial(read_ids, place)
-    if latest is not base:
-        _refuse_conflicts(base, latest, changes, ids)
-    features, fragments, overlays = dict(latest.features.items()), latest.fragments, latest.overlays
-    for change in changes.fields:
-        features = change_features(change, features)
-        fragments, overlays = _change_files(change, fragments, overlays)
-    fragments, used = with_ids(fragments, changes.appended, latest.ids)
-    files, deleted = latest.deleted, latest.fragments.total - latest.rows
-    if changes.deleted:
-        files = [*files, changes.deleted]
-        deleted = len(np.unique(_concatenated(map(ids, files))))  # two files may list the same row
-    return msgspec.structs.replace(
-        latest,
-        rows=fragments.total - deleted,
-        schema=Features(features).to_json(),
-        fragments=fragments,
-        ids=used,
-        deleted=files,
-        overlays=[*overlays, *(overlay.file for overlay in changes.overlays)],
-        change=changes.words,
-        metadata=_edited_metadata(latest, changes),
-    )
-
-
 def _edited_metadata(latest: Manifest, changes: Changes) -> dict[str, Any] | msgspec.UnsetType:
     """Return the metadata of a dataset that is changed; a cache is marked, unless it only gets new fields."""
     metadata = latest.metadata
@@ -173,15 +188,6 @@ def _edited_metadata(latest: Manifest, changes: Changes) -> dict[str, Any] | msg
     if not edited or not metadata or not isinstance(made_by, Mapping):
         return metadata
     return {**metadata, MADE_BY: {**made_by, "edited": True}}
-
-
-def with_ids(before: FragmentList, new: Iterable[Fragment], used: int) -> tuple[FragmentList, int]:
-    """Add new fragments with the next ids; return all fragments and the number of ids in use."""
-    added = []
-    for fragment in new:
-        added.append(msgspec.structs.replace(fragment, first=used))
-        used += fragment.rows
-    return before.with_appended(added), used
 
 
 # -- fields ---------------------------------------------------------------------------------------------------

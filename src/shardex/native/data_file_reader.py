@@ -109,6 +109,11 @@ class DataFileReader:
                 found[begin:end] = True
         return found
 
+    def lost_in(self, columns: Iterable[str]) -> NDArray[np.bool_]:
+        """Return which rows of the file cannot be read in one of some columns."""
+        lost = [np.logical_or.reduce([self.lost(k, one) for one in columns]) for k in range(len(self.batch_rows))]
+        return np.concatenate([np.empty(0, np.bool_), *lost])
+
     def is_readable_in_part(self, number: int) -> bool:
         """Return whether some rows of a damaged batch can be read."""
         return self._remains is not None and number in self._remains.lost

@@ -221,6 +221,14 @@ class FragmentList(Sequence[Fragment]):
         more = fragments.segments if isinstance(fragments, FragmentList) else inline_segments(fragments)
         return FragmentList.of([*self.segments, *more])
 
+    def with_new(self, fragments: Iterable[Fragment], used: int) -> tuple[FragmentList, int]:
+        """Add new fragments with the next ids, given the number of ids in use; return it with all fragments."""
+        added = []
+        for fragment in fragments:
+            added.append(msgspec.structs.replace(fragment, first=used))
+            used += fragment.rows
+        return self.with_appended(added), used
+
     def renamed(self, rename: Callable[[Fields], Fields]) -> FragmentList:
         """Return the fragments with other names of fields; `rename` leaves out those that are dropped."""
         return FragmentList.of(segment.renamed(rename) for segment in self.segments)

@@ -6,7 +6,7 @@ to list deleted rows and rows with newer values. `data_file_reader` and `version
 writes them, `commit` makes the next manifest.
 
 What a native dataset consists of: `native_place` and `existing_place` find one, `paths_of_data_files` lists its files,
-and `uses_of` says what each file of a version is used for.
+and `Manifest.uses` says what each file of a version is used for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import errno
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby
 from typing import Any
@@ -38,7 +39,17 @@ from shardex.features import Features, arrow_schema
 from shardex.files import What, display_name
 from shardex.native.data_file_reader import read_number_columns
 from shardex.native.fragment_list import FragmentList
-from shardex.native.fragment_segments import LARGEST, MOST_BATCHES, MOST_ROWS, Run, own_paths, paths_of
+from shardex.native.fragment_segments import (
+    LARGEST,
+    MOST_BATCHES,
+    MOST_ROWS,
+    InlineSegment,
+    Run,
+    RunSegment,
+    own_paths,
+    paths_of,
+    shape_of,
+)
 from shardex.native.fragments import DATA_FILE, DataFile, FileUse, Fragment, RowIds, number_column, random_number
 from shardex.native.version_numbers import claim_number, is_closed, is_tombstone, latest_version, manifest_path
 from shardex.sources import Place, Source, check_path, place_of
@@ -86,6 +97,58 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
         """The ids of all rows."""
         return RowIds(self.fragments.firsts, self.fragments.rows)
 
+    def files(self) -> Iterator[DataFile]:
+        """Yield every data file that a version lists, also those that list fragments."""
+        for run in self.fragments.runs:
+            yield from run.own_files
+        for fragment in self.fragments:
+            yield from fragment.groups
+            if fragment.keys is not None:
+                yield fragment.keys
+        yield from self.deleted
+        yield from self.overlays
+
+    def uses(self) -> Iterator[FileUse]:
+        """Yield every use of a data file in a version."""
+        schema, start = arrow_schema(self.features), 0
+        key = () if self.key is None else (self.key,)
+        for run in self.fragments.runs:
+            yield FileUse(run.file, "fragments", tuple(map(number_column, run.columns)), ())
+            for one in run.tables:
+                yield FileUse(one.file, "keys", (number_column("hash"), number_column("row")), key)
+        for number, fragment in enumerate(self.fragments):
+            for file in fragment.groups:
+                yield FileUse(file, "values", _columns(file, schema), tuple(file.fields), number, start)
+            if fragment.keys is not None:
+                yield FileUse(fragment.keys, "keys", (number_column("hash"), number_column("row")), key, number, start)
+            start += fragment.rows
+        for file in self.deleted:
+            yield FileUse(file, "deleted", (number_column("row"),), ())
+        for file in self.overlays:
+            names = tuple(name for name, column in file.fields.items() if column != "row")
+            yield FileUse(file, "newer values", (number_column("row"), *_columns(file, schema)), names)
+
+    def paths_to_copy(self, there: set[str]) -> list[str]:
+        """Return the paths of the data files that a version lists and that are not in `there`.
+
+        The files of a run itself are left out if some of its fragments need a copy: they are written again then.
+        """
+        files = [file.path for file in (*self.deleted, *self.overlays)]
+        for segment in self.fragments.segments:
+            files += [path for path in paths_of(segment) if path not in there] or own_paths(segment)
+        return list(dict.fromkeys(path for path in files if path not in there))
+
+    def with_paths(self, paths: Mapping[str, str]) -> Manifest:
+        """Return a manifest that names other files with the same content; `paths` has their new paths."""
+
+        def moved(files: list[DataFile]) -> list[DataFile]:
+            return [msgspec.structs.replace(file, path=paths.get(file.path, file.path)) for file in files]
+
+        fragments = self.fragments.with_paths(paths)
+        return msgspec.structs.replace(
+            self, fragments=fragments, deleted=moved(self.deleted), overlays=moved(self.overlays)
+        )
+
 
 class _Stored(Manifest, frozen=True):
     """A manifest as it is written."""
@@ -94,18 +157,6 @@ class _Stored(Manifest, frozen=True):
     """The fragments that are in no run."""
     runs: list[Run] | msgspec.UnsetType = msgspec.UNSET
     """Older fragments, which are listed in files; not stored if there are none."""
-
-
-def files_of(manifest: Manifest) -> Iterator[DataFile]:
-    """Yield every data file that a version lists, also those that list fragments."""
-    for run in manifest.fragments.runs:
-        yield from run.own_files
-    for fragment in manifest.fragments:
-        yield from fragment.groups
-        if fragment.keys is not None:
-            yield fragment.keys
-    yield from manifest.deleted
-    yield from manifest.overlays
 
 
 def named_paths(manifests: Iterable[Manifest]) -> set[str]:
@@ -139,17 +190,6 @@ def fingerprint_of(manifest: Manifest) -> str:
     return digest.hexdigest()
 
 
-def paths_to_copy(manifest: Manifest, there: set[str]) -> list[str]:
-    """Return the paths of the data files that a version lists and that are not in `there`.
-
-    The files of a run itself are left out if some of its fragments need a copy, because they are written again then.
-    """
-    files = [file.path for file in (*manifest.deleted, *manifest.overlays)]
-    for segment in manifest.fragments.segments:
-        files += [path for path in paths_of(segment) if path not in there] or own_paths(segment)
-    return list(dict.fromkeys(path for path in files if path not in there))
-
-
 class _Sealed(msgspec.Struct):
     xxh3: str
     manifest: msgspec.Raw
@@ -159,23 +199,11 @@ class _Numbered(msgspec.Struct):
     shardex: int
 
 
-def with_paths(manifest: Manifest, paths: Mapping[str, str]) -> Manifest:
-    """Return a manifest that names other files with the same content; `paths` has their new paths."""
-
-    def moved(files: list[DataFile]) -> list[DataFile]:
-        return [msgspec.structs.replace(file, path=paths.get(file.path, file.path)) for file in files]
-
-    fragments = manifest.fragments.with_paths(paths)
-    return msgspec.structs.replace(
-        manifest, fragments=fragments, deleted=moved(manifest.deleted), overlays=moved(manifest.overlays)
-    )
-
-
 def publish(place: Place, version: int, manifest: Manifest, commit: str | None = None) -> bool:
     """Publish a version, with a random number or with `commit`; return False if the number of the version is used."""
     _check(manifest)  # otherwise readers would raise the error
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    named = {"made": made, "commit": commit or random_number(), "shardex": FORMAT if any(files_of(manifest)) else 1}
+    named = {"made": made, "commit": commit or random_number(), "shardex": FORMAT if any(manifest.files()) else 1}
     plain = encode_manifest(msgspec.structs.replace(manifest, **named))
     sealed = _Sealed(xxhash.xxh3_64_hexdigest(plain), msgspec.Raw(plain))
     return claim_number(place, version, sealed.xxh3, msgspec.json.encode(sealed) + b"\n")
@@ -350,27 +378,67 @@ def paths_of_data_files(place: Place) -> list[str]:
     return [path for path in place.paths("data/") if _DATA.fullmatch(path)]
 
 
-def uses_of(manifest: Manifest) -> Iterator[FileUse]:
-    """Yield every use of a data file in a version."""
-    schema, start = arrow_schema(manifest.features), 0
-    key = () if manifest.key is None else (manifest.key,)
-    for run in manifest.fragments.runs:
-        yield FileUse(run.file, "fragments", tuple(map(number_column, run.columns)), ())
-        for one in run.tables:
-            yield FileUse(one.file, "keys", (number_column("hash"), number_column("row")), key)
-    for number, fragment in enumerate(manifest.fragments):
-        for file in fragment.groups:
-            yield FileUse(file, "values", _columns(file, schema), tuple(file.fields), number, start)
-        if fragment.keys is not None:
-            yield FileUse(fragment.keys, "keys", (number_column("hash"), number_column("row")), key, number, start)
-        start += fragment.rows
-    for file in manifest.deleted:
-        yield FileUse(file, "deleted", (number_column("row"),), ())
-    for file in manifest.overlays:
-        names = tuple(name for name, column in file.fields.items() if column != "row")
-        yield FileUse(file, "newer values", (number_column("row"), *_columns(file, schema)), names)
-
-
 def _columns(file: DataFile, schema: pa.Schema) -> tuple[pa.Field, ...]:
     known = dict(zip(schema.names, schema, strict=True))  # looked up by name, as a file may have many columns
     return tuple(known[name].with_name(column) for name, column in file.fields.items() if name in known)
+
+
+# -- damaged lists of fragments --------------------------------------------------------------------------------------
+
+
+def relisted(place: Place, manifest: Manifest, older: Sequence[int]) -> Manifest | None:
+    """Return a version whose damaged lists of fragments are replaced by what older versions list.
+
+    A fragment is in the manifest of the version that appended it before it gets into a list. None if the older versions
+    have not exactly the fragments that are missing: some were removed, or have other fields.
+    """
+    damaged = [one for one in manifest.fragments.run_segments if not _can_load(one)]
+    known = [one for one in manifest.fragments.segments if one not in damaged]
+    taken = sorted((int(a), int(a + n)) for segment in known for a, n in zip(segment.firsts, segment.rows, strict=True))
+    found = _fragments_of(place, older, {one.shape for one in damaged}, taken)
+    replaced = dict[RunSegment, InlineSegment]()
+    for segment in damaged:
+        some = [one for one in found if shape_of(one) == segment.shape][: len(segment)]
+        if len(some) != len(segment) or sum(one.rows for one in some) != segment.total:
+            return None
+        replaced[segment] = InlineSegment(some, segment.shape)
+        found = [one for one in found if one not in some]
+    if found:  # of samples that were removed since: it is not known which fragments are missing
+        return None
+    segments = [replaced.get(one, one) if isinstance(one, RunSegment) else one for one in manifest.fragments.segments]
+    return msgspec.structs.replace(manifest, fragments=FragmentList.of(segments))
+
+
+def _fragments_of(
+    place: Place, versions: Iterable[int], shapes: Container[Any], taken: list[tuple[int, int]]
+) -> list[Fragment]:
+    """Return the fragments of some shapes that versions list, in the order of their ids; the newest of each id.
+
+    `taken` are ranges of ids that are left out.
+    """
+    found, seen = dict[int, Fragment](), set[str]()
+    for number in versions:
+        try:
+            segments = read_manifest(place, number).fragments.segments
+        except ShardexError:
+            continue
+        for segment in segments:
+            if isinstance(segment, RunSegment):
+                if segment.run.file.path in seen or not _can_load(segment):
+                    continue
+                seen.add(segment.run.file.path)
+            for one in (segment.fragment(k) for k in range(len(segment))) if segment.shape in shapes else ():
+                ids = one.first, one.first + one.rows
+                at = bisect_left(taken, ids)
+                if (not at or taken[at - 1][1] <= ids[0]) and (at == len(taken) or taken[at][0] >= ids[1]):
+                    found[one.first] = one
+                    taken.insert(at, ids)
+    return [found[first] for first in sorted(found)]
+
+
+def _can_load(segment: RunSegment) -> bool:
+    try:
+        segment.load()
+    except ShardexError:
+        return False
+    return True

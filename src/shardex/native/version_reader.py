@@ -102,7 +102,7 @@ class VersionReader:
             return self._row_ids.physical_rows(reader.numbers("row").astype(np.int64))
         reader = self._examined[file.path]
         found = self._row_ids.physical_rows(reader.numbers("row").astype(np.int64))
-        found[lost_rows(reader, file)] = -1
+        found[reader.lost_in({"row", *file.fields.values()})] = -1
         return found
 
     def _table(
@@ -208,13 +208,6 @@ class _Opener:
             close(number)
         if (reader := self._readers.get(number)) is not None:
             reader.close()
-
-
-def lost_rows(reader: DataFileReader, file: DataFile) -> NDArray[np.bool_]:
-    """Return which rows of a file of row ids, with newer values or without, cannot be read."""
-    columns = {"row", *file.fields.values()}
-    lost = [np.logical_or.reduce([reader.lost(k, one) for one in columns]) for k in range(len(reader.batch_rows))]
-    return np.concatenate([np.empty(0, np.bool_), *lost])
 
 
 _NOT_FROM_MANIFEST = ("cache", "cache_limit", "trusted")

@@ -36,13 +36,13 @@ from shardex.files import STORE_FOLDER, AllOrNothing, Stage, check_mode
 from shardex.formats import STAGE
 from shardex.jobs import Commit, FinishedPart, JobFolder
 from shardex.kernel import Columns
-from shardex.native.commit import Changes, apply, counted, publish_next, with_ids, with_runs
+from shardex.native.commit import Changes, counted, publish_next
 from shardex.native.data_file_reader import DataFileReader
 from shardex.native.data_files import FragmentWriter
 from shardex.native.fragment_list import FragmentList
 from shardex.native.fragments import Fragment, path_of_copy
 from shardex.native.key_lookup import check_key, refuse_duplicates
-from shardex.native.manifest import Manifest, files_of, publish, read_manifest, with_paths
+from shardex.native.manifest import Manifest, publish, read_manifest
 from shardex.native.version_numbers import at_latest, latest_version, versions_in
 from shardex.native.writer_heartbeat import WRITER_FILE, WriterHeartbeat
 from shardex.sources import Place, place_of
@@ -51,68 +51,96 @@ _MANIFESTS = 256
 """Manifests of parts that are read at once."""
 
 
-def write_part(
-    folder: JobFolder,
-    number: int,
-    features: Features,
-    write: Callable[[Place], list[Fragment]],
-    key: str | None = None,
-) -> FinishedPart:
-    """Publish what `write` writes to a place as a finished part; return the record that counts."""
-    inner = folder.new_part(number)
-    place = place_of(folder.path(inner))
-    try:
-        fragments, ids = with_ids(FragmentList(), write(place), 0)
-        publish(place, 1, Manifest(ids, features.to_json(), fragments, key, ids=ids))
-    except BaseException:
-        folder.discard(inner)
-        raise
-    return folder.finish(number, FinishedPart(inner, place.paths(), ids))
+class NativeParts:
+    """The parts of a job as small native datasets in its folder: how one is written, read, and added to a dataset."""
 
+    def __init__(self, folder: JobFolder) -> None:
+        self.folder = folder
 
-def read_part(folder: JobFolder, part: FinishedPart) -> list[pa.RecordBatch]:
-    """Return the record batches of a part, as views of its files; checksums are compared."""
-    place = place_of(folder.path(part.folder))
-    manifest = read_manifest(place, 1)
-    columns = list(arrow_schema(manifest.features))
-    readers = [DataFileReader(place, file, columns) for one in manifest.fragments for file in one.groups]
-    return [reader.batch(number) for reader in readers for number in reader.readable]
+    def write(
+        self,
+        number: int,
+        features: Features,
+        write: Callable[[Place], list[Fragment]],
+        key: str | None = None,
+    ) -> FinishedPart:
+        """Publish what `write` writes to a place as a finished part; return the record that counts."""
+        inner = self.folder.new_part(number)
+        place = place_of(self.folder.path(inner))
+        try:
+            fragments, ids = FragmentList().with_new(write(place), 0)
+            publish(place, 1, Manifest(ids, features.to_json(), fragments, key, ids=ids))
+        except BaseException:
+            self.folder.discard(inner)
+            raise
+        return self.folder.finish(number, FinishedPart(inner, place.paths(), ids))
 
+    def read(self, part: FinishedPart) -> list[pa.RecordBatch]:
+        """Return the record batches of a part, as views of its files; checksums are compared."""
+        place = place_of(self.folder.path(part.folder))
+        manifest = read_manifest(place, 1)
+        columns = list(arrow_schema(manifest.features))
+        readers = [DataFileReader(place, file, columns) for one in manifest.fragments for file in one.groups]
+        return [reader.batch(number) for reader in readers for number in reader.readable]
 
-def link_parts(
-    folder: JobFolder, parts: Sequence[FinishedPart], path: str, temporary: str | None = None
-) -> list[list[Fragment]]:
-    """Link or copy the data files of parts under new names into the dataset at `path`; return their fragments.
+    def link(self, parts: Sequence[FinishedPart], path: str, temporary: str | None = None) -> list[list[Fragment]]:
+        """Link or copy the data files of parts under new names into the dataset at `path`; return their fragments.
 
-    `temporary` is a new folder that will become the dataset. Otherwise the names are noted in the folder of the job
-    first: files that a killed run has linked are removed, because no version will ever name them.
-    """
-    fragments: list[list[Fragment]] = []
-    names: dict[str, str] = {}
-    for part, manifest in _manifests(folder, parts):
-        paths = {
-            file.path: path_of_copy(
-                file.path,
-                # In a new folder numbers are free: equal jobs give equal names.
-                None if temporary is None else f"{len(names) + number:016x}",
+        `temporary` is a new folder that will become the dataset. Otherwise the names are noted in the folder of the job
+        first: files that a killed run has linked are removed, because no version will ever name them.
+        """
+        fragments: list[list[Fragment]] = []
+        names: dict[str, str] = {}
+        for part, manifest in self._manifests(parts):
+            paths = {
+                file.path: path_of_copy(
+                    file.path,
+                    # In a new folder numbers are free: equal jobs give equal names.
+                    None if temporary is None else f"{len(names) + number:016x}",
+                )
+                for number, file in enumerate(manifest.files())
+            }
+            names |= {f"{part.folder}/{old}": new for old, new in paths.items()}
+            fragments.append(list(manifest.with_paths(paths).fragments))
+        if self.folder.alone and temporary is None:
+            place_of(path).remove_all(self.folder.linked)
+            self.folder.linked = list(names.values())
+        self.folder.copy_out(names, temporary)
+        return fragments
+
+    def _manifests(self, parts: Sequence[FinishedPart]) -> Iterator[tuple[FinishedPart, Manifest]]:
+        """Yield each part with its manifest; some are read at once, because there may be many parts."""
+        for begin in range(0, len(parts), _MANIFESTS):
+            some = parts[begin : begin + _MANIFESTS]
+            found = self.folder.place.for_each(
+                lambda part: read_manifest(place_of(self.folder.path(part.folder)), 1), some
             )
-            for number, file in enumerate(files_of(manifest))
-        }
-        names |= {f"{part.folder}/{old}": new for old, new in paths.items()}
-        fragments.append(list(with_paths(manifest, paths).fragments))
-    if folder.alone and temporary is None:
-        place_of(path).remove_all(folder.linked)
-        folder.linked = list(names.values())
-    folder.copy_out(names, temporary)
-    return fragments
+            yield from zip(some, found, strict=True)
 
+    @staticmethod
+    def is_published(place: Place, commit: Commit) -> bool:
+        """Return True if a job has published its version, which is looked for since the job began to publish.
 
-def _manifests(folder: JobFolder, parts: Sequence[FinishedPart]) -> Iterator[tuple[FinishedPart, Manifest]]:
-    """Yield each part with its manifest; some are read at once, because there may be many parts."""
-    for begin in range(0, len(parts), _MANIFESTS):
-        some = parts[begin : begin + _MANIFESTS]
-        found = folder.place.for_each(lambda part: read_manifest(place_of(folder.path(part.folder)), 1), some)
-        yield from zip(some, found, strict=True)
+        Raises an error if this is not known, because `clean` has removed such versions: to publish again might add the
+        samples twice, or remove files that later versions have kept.
+        """
+        versions = versions_in(place) if place.root_kind() == "folder" else []
+        since = [version for version in versions if version > commit.version]
+        removed = bool(since) and since[0] > commit.version + 1
+        for version in since:
+            try:
+                if read_manifest(place, version).commit == commit.number:
+                    return True
+            except VersionExpired:
+                removed = True
+        if removed:
+            raise CommitConflict(
+                f"{place.url}: expected all versions after {commit.version}, one of which may have the results of a "
+                "job that was interrupted while it published them; some were removed by `clean`, so it is not known: "
+                "look for the results in the latest version, remove the folder of the job (.job, next to the dataset), "
+                "and run the job again if they are missing"
+            )
+        return False
 
 
 def was_published(place: Place, fingerprint: str, versions: Iterable[int]) -> bool:
@@ -121,31 +149,6 @@ def was_published(place: Place, fingerprint: str, versions: Iterable[int]) -> bo
         with suppress(NotFoundError):
             if read_manifest(place, version).commit.startswith(fingerprint):
                 return True
-    return False
-
-
-def is_published(place: Place, commit: Commit) -> bool:
-    """Return True if a job has published its version, which is looked for since the job began to publish.
-
-    Raises an error if this is not known, because `clean` has removed such versions: to publish again might add the
-    samples twice, or remove files that later versions have kept.
-    """
-    versions = versions_in(place) if place.root_kind() == "folder" else []
-    since = [version for version in versions if version > commit.version]
-    removed = bool(since) and since[0] > commit.version + 1
-    for version in since:
-        try:
-            if read_manifest(place, version).commit == commit.number:
-                return True
-        except VersionExpired:
-            removed = True
-    if removed:
-        raise CommitConflict(
-            f"{place.url}: expected all versions after {commit.version}, one of which may have the results of a job "
-            "that was interrupted while it published them; some were removed by `clean`, so it is not known: look for "
-            "the results in the latest version, remove the folder of the job (.job, next to the dataset), and run the "
-            "job again if they are missing"
-        )
     return False
 
 
@@ -282,22 +285,20 @@ class ArrowWriter(AllOrNothing):
         words = f"{'recover' if self.recovers else self._mode}: {counted(samples, 'sample')}"
         changes = Changes([*self._fragments.finish(), *self._added], words=words)
         number = None if self.commit is None else self.commit.number
-        self._heartbeat.confirm(publish_next(self._place, self.version, partial(self._next, changes), number))
+        publish_next(self._place, self.version, partial(self._next, changes), self._heartbeat, number)
         self._heartbeat.close()
 
-    def _next(self, changes: Changes, version: int) -> Manifest:
-        """Return the manifest to publish after a version."""
+    def _next(self, changes: Changes, version: int) -> tuple[Manifest, Manifest]:
+        """Return the manifest to publish after a version, and the one that it is made of."""
         self.refuse(version)
         if version != self.version:
             if self._mode == "create":
                 raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", self.path)
             self._base = self._base_manifest(version, self._base.key, self._base.generate_keys)
-        made = apply(self._place, self._base, self._base, changes)
+        made = changes.apply(self._place, self._base, self._base)
         if not self.recovers:
             refuse_duplicates(self._place, made, len(changes.appended))
-        made = with_runs(self._place, made)
-        self._heartbeat.check(made, self._base)
-        return made
+        return made, self._base
 
     def _discard(self) -> None:
         """Remove temporary files. Published ones stay: a manifest that names them may have been published."""
@@ -353,7 +354,7 @@ class JoinParts:
     def was_joined(self, folder: JobFolder, parts: Sequence[FinishedPart], path: str) -> bool:
         """Return True if the parts were published: a version since then has the number of that publication."""
         commit = folder.commit
-        return commit is not None and is_published(place_of(path), commit)
+        return commit is not None and NativeParts.is_published(place_of(path), commit)
 
     def part_options(self, path: str, mode: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the options of the user, with those for the keys of a dataset that is appended to."""
@@ -385,12 +386,14 @@ def _add_parts(
         def refuse(version: int) -> None:
             nonlocal checked
             place, after = place_of(path), range(checked + 1, version + 1)
-            if (version != first and is_published(place, commit)) or was_published(place, folder.fingerprint, after):
+            if (version != first and NativeParts.is_published(place, commit)) or was_published(
+                place, folder.fingerprint, after
+            ):
                 raise folder.published_meanwhile()
             checked = version
 
         path, writer.refuse = writer.path, refuse
-        for fragments in link_parts(folder, parts, writer.path, temporary):
+        for fragments in NativeParts(folder).link(parts, writer.path, temporary):
             writer.add_files(fragments)
 
 

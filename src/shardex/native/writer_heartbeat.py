@@ -87,6 +87,20 @@ class WriterHeartbeat:
         self._thread.join()
         self._file.remove()
 
+    @staticmethod
+    def oldest_start(place: Place, now: float, grace: float) -> float:
+        """Return the earliest start of active writers: files written since then may be theirs; infinity if none is.
+
+        `now` is the time of the storage; a writer without a heartbeat for `grace` seconds is dead.
+        """
+        begun = math.inf
+        for path in filter(re.compile(MARKER).fullmatch, place.paths(STORE_FOLDER + "/")):
+            with suppress(FileNotFoundError):
+                last = place.stat(path).modified
+                if now - last < grace:
+                    begun = min(begun, last - _seconds(place, path) - _SLACK)
+        return begun
+
 
 class _HeartbeatFile:
     """The file of one writer."""
@@ -120,20 +134,6 @@ def _beat(file: _HeartbeatFile, ended: threading.Event) -> None:
     while not ended.wait(PERIOD):
         with suppress(ShardexError):  # the writer itself will raise the same error
             file.renew()
-
-
-def oldest_writer_start(place: Place, now: float, grace: float) -> float:
-    """Return the earliest start of an active writer: files written since then may belong to it; infinity if none is.
-
-    `now` is the time of the storage; a writer without a heartbeat for `grace` seconds is dead.
-    """
-    begun = math.inf
-    for path in filter(re.compile(MARKER).fullmatch, place.paths(STORE_FOLDER + "/")):
-        with suppress(FileNotFoundError):
-            last = place.stat(path).modified
-            if now - last < grace:
-                begun = min(begun, last - _seconds(place, path) - _SLACK)
-    return begun
 
 
 def _seconds(place: Place, path: str) -> float:

@@ -39,7 +39,7 @@ from shardex.errors import (
 from shardex.features import MADE_BY, Features
 from shardex.files import STORE_FOLDER
 from shardex.kernel import digest
-from shardex.native import WRITER_FILE, files_of, is_intact, latest_version, read_manifest, versions_in
+from shardex.native import WRITER_FILE, is_intact, latest_version, read_manifest, versions_in
 from shardex.progress import Bar
 from shardex.samples import is_sample_class
 from shardex.sources import LocalSource, LockedFile, absolute_path, is_url, locked_file, make_folder, redact_url
@@ -296,7 +296,7 @@ def _other_fields(wanted: Features, found: Features) -> str:
 
 def _missing_file(place: LocalSource, found: Dataset) -> str:
     """Return the path of a file of a dataset that is missing or has another size; empty if there is none."""
-    for file in files_of(read_manifest(place, found.version or 0)):
+    for file in read_manifest(place, found.version or 0).files():
         try:
             if place.stat(file.path).size != file.size:
                 return place.path(file.path)

@@ -2,7 +2,7 @@
 
 Each run of such fragments is cut into parts of about one shard. The cuts depend on the dataset and the shard size only,
 so the new files are the same for every number of workers. Without workers the parts are written into the dataset one
-after another. With workers each is a small native dataset in the folder of the job (`write_part`), and their files are
+after another. With workers each is a small native dataset in the folder of the job (`NativeParts`), and their files are
 linked into the dataset at the end; a run that was killed is continued.
 """
 
@@ -32,19 +32,15 @@ from shardex.native import (
     FragmentList,
     FragmentWriter,
     Manifest,
+    NativeParts,
     WriterHeartbeat,
     at_latest,
     counted,
     existing_place,
-    is_published,
     latest_version,
-    link_parts,
     publish_next,
     read_ids,
     read_manifest,
-    with_ids,
-    with_runs,
-    write_part,
 )
 from shardex.progress import Bar
 from shardex.sources import Place
@@ -136,8 +132,8 @@ class CompactJob:
     def __call__(self, part: Part) -> FinishedPart:
         """Write the samples of a part as a small native dataset."""
         write = self.rewrite
-        return write_part(
-            self.folder, part.number, write.features, lambda place: write(part, place).finish(), key=write.key
+        return NativeParts(self.folder).write(
+            part.number, write.features, lambda place: write(part, place).finish(), key=write.key
         )
 
 
@@ -174,11 +170,10 @@ def _compact_in_parts(
                 pass
             with folder.locked(finished):
                 number = folder.begin_commit(commit.version)
-                if is_published(place, number):
+                if NativeParts.is_published(place, number):
                     raise folder.published_meanwhile()
-                published = commit.publish(
-                    link_parts(folder, [finished[part.number] for part in parts], place.url), number.number
-                )
+                linked = NativeParts(folder).link([finished[part.number] for part in parts], place.url)
+                published = commit.publish(linked, number.number)
         except BaseException as error:
             latest = commit.version
             with suppress(ShardexError):  # the storage may be the reason of the error
@@ -281,15 +276,11 @@ class _Commit:
         new: dict[int, list[Fragment]] = {}
         for run, some in zip(self.plan.run_of_part, fragments, strict=True):
             new.setdefault(run, []).extend(some)
-        published = publish_next(self.place, self.version, partial(self._next, new), commit)
-        self.heartbeat.confirm(published)
-        return published
+        return publish_next(self.place, self.version, partial(self._next, new), self.heartbeat, commit)
 
-    def _next(self, new: dict[int, list[Fragment]], version: int) -> Manifest:
+    def _next(self, new: dict[int, list[Fragment]], version: int) -> tuple[Manifest, Manifest]:
         latest = self.base if version == self.version else read_manifest(self.place, version)
-        made = with_runs(self.place, self._compacted(latest, new))
-        self.heartbeat.check(made, latest)
-        return made
+        return self._compacted(latest, new), latest
 
     def _compacted(self, latest: Manifest, new: dict[int, list[Fragment]]) -> Manifest:
         """Return the latest manifest with the fragments of `base` replaced; others may only have appended."""
@@ -300,7 +291,7 @@ class _Commit:
         fragments, ids, at = FragmentList(), latest.ids, 0
         for begin, end in self.plan.runs:
             fragments = fragments.with_appended(latest.fragments[at:begin])
-            fragments, ids = with_ids(fragments, new.get(begin, []), ids)
+            fragments, ids = fragments.with_new(new.get(begin, []), ids)
             at = end
         fragments = fragments.with_appended(latest.fragments[at:])
         replaced = sum(end - begin for begin, end in self.plan.runs)

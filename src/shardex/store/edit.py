@@ -41,7 +41,6 @@ from shardex.native import (
     RenameField,
     Updates,
     WriterHeartbeat,
-    apply,
     at_latest,
     change_features,
     counted,
@@ -51,7 +50,6 @@ from shardex.native import (
     publish_next,
     read_manifest,
     refuse_duplicates,
-    with_runs,
     write_numbers,
 )
 from shardex.order import Span
@@ -429,8 +427,7 @@ class Edit(AllOrNothing):
     def _publish(self) -> None:
         changes = self._changes()
         if changes.words:
-            self.version = publish_next(self._place, self._version, partial(self._next, changes))
-            self._heartbeat.confirm(self.version)
+            self.version = publish_next(self._place, self._version, partial(self._next, changes), self._heartbeat)
         self._heartbeat.close()
         for parts in self._parts:
             parts.finish()
@@ -465,14 +462,12 @@ class Edit(AllOrNothing):
         words += [f"{what}: {counted(count, 'sample')}" for what, count in counts.items() if count]
         return ", ".join(words)
 
-    def _next(self, changes: Changes, version: int) -> Manifest:
-        """Return the manifest to publish after a version."""
+    def _next(self, changes: Changes, version: int) -> tuple[Manifest, Manifest]:
+        """Return the manifest to publish after a version, and the one for which the changes were made."""
         latest = self._base if version == self._version else read_manifest(self._place, version)
-        made = apply(self._place, self._base, latest, changes)
+        made = changes.apply(self._place, self._base, latest)
         refuse_duplicates(self._place, made, len(changes.appended))
-        made = with_runs(self._place, made)
-        self._heartbeat.check(made, self._base)
-        return made
+        return made, self._base
 
     def _discard(self) -> None:
         if self._appends is not None:

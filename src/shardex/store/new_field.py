@@ -23,7 +23,7 @@ from shardex.errors import ArgumentError, NotFoundError, SchemaError
 from shardex.features import Feature, Features, arrow_schema
 from shardex.jobs import FinishedPart, JobFolder, Part, continue_parts, cut_rows, rows_per_part
 from shardex.kernel import Column, Columns
-from shardex.native import BATCH_BYTES, DataFileWriter, Fragment, LiveRows, live_rows, read_part, write_part
+from shardex.native import BATCH_BYTES, DataFileWriter, Fragment, LiveRows, NativeParts, live_rows
 from shardex.samples import Batch
 from shardex.sources import Place
 from shardex.workers import ExecutorLike, function_fingerprint, raise_if_cancelled
@@ -342,7 +342,7 @@ class FieldJob:
 
     def __call__(self, part: Part) -> FinishedPart:
         """Write the values for the rows of a part to the folder of the job."""
-        return write_part(self.folder, part.number, self.values.features, partial(self._write, part))
+        return NativeParts(self.folder).write(part.number, self.values.features, partial(self._write, part))
 
     def _write(self, part: Part, place: Place) -> list[Fragment]:
         features, (begin, end) = self.values.features, self.values.extent(part)
@@ -383,7 +383,7 @@ class PartValues:
             job, self._parts, self._finished, workers=workers, executor=executor, desc=desc, progress=progress
         ):
             try:
-                found = [batch.column(0) for batch in read_part(self._folder, record)]
+                found = [batch.column(0) for batch in NativeParts(self._folder).read(record)]
             except NotFoundError:  # another run of the same job has ended and removed the folder
                 yield from self._values.encoded(part)
             else:

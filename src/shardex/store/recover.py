@@ -9,13 +9,11 @@ sample (`readable_rows`). The damaged dataset is not changed.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -32,21 +30,16 @@ from shardex.native import (
     FileUse,
     Fragment,
     FragmentList,
-    InlineSegment,
     Manifest,
-    RunSegment,
     VersionReader,
     examine_files,
     file_by_name,
-    lost_rows,
     manifest_path,
     native_place,
     paths_of_data_files,
     read_manifest,
-    shape_of,
-    uses_of,
+    relisted,
     versions_in,
-    with_ids,
 )
 from shardex.sources import Place, place_of
 from shardex.store.readable_rows import (
@@ -118,7 +111,7 @@ def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None
         try:
             manifest.fragments.load()
         except ShardexError as error:
-            if (listed := _relisted(place, manifest, numbers[at + 1 :])) is not None:
+            if (listed := relisted(place, manifest, numbers[at + 1 :])) is not None:
                 notes.append(f"a list of files was made again from those of older versions: {error}")
                 found = _recover_version(place, number, listed, bool(options.get("trust_paths")), out, notes)
                 return replace(found, lost=[*unlisted, *found.lost])
@@ -131,64 +124,6 @@ def recover(path: What, target: str | os.PathLike[str], *, progress: bool | None
         return replace(found, lost=[*unlisted, *found.lost])
     found = _recover_unnamed(place, out, notes)
     return replace(found, lost=[*unlisted, *found.lost])
-
-
-def _relisted(place: Place, manifest: Manifest, older: Sequence[int]) -> Manifest | None:
-    """Return a version whose damaged lists of fragments are replaced by what older versions list.
-
-    A fragment is in the manifest of the version that appended it before it gets into a list. None if the older versions
-    have not exactly the fragments that are missing: some were removed, or have other fields.
-    """
-    damaged = [one for one in manifest.fragments.run_segments if not _can_load(one)]
-    known = [one for one in manifest.fragments.segments if one not in damaged]
-    taken = sorted((int(a), int(a + n)) for segment in known for a, n in zip(segment.firsts, segment.rows, strict=True))
-    found = _fragments_of(place, older, {one.shape for one in damaged}, taken)
-    replaced = dict[RunSegment, InlineSegment]()
-    for segment in damaged:
-        some = [one for one in found if shape_of(one) == segment.shape][: len(segment)]
-        if len(some) != len(segment) or sum(one.rows for one in some) != segment.total:
-            return None
-        replaced[segment] = InlineSegment(some, segment.shape)
-        found = [one for one in found if one not in some]
-    if found:  # of samples that were removed since: it is not known which fragments are missing
-        return None
-    segments = [replaced.get(one, one) if isinstance(one, RunSegment) else one for one in manifest.fragments.segments]
-    return msgspec.structs.replace(manifest, fragments=FragmentList.of(segments))
-
-
-def _fragments_of(
-    place: Place, versions: Iterable[int], shapes: Container[Any], taken: list[tuple[int, int]]
-) -> list[Fragment]:
-    """Return the fragments of some shapes that versions list, in the order of their ids; the newest of each id.
-
-    `taken` are ranges of ids that are left out.
-    """
-    found, seen = dict[int, Fragment](), set[str]()
-    for number in versions:
-        try:
-            segments = read_manifest(place, number).fragments.segments
-        except ShardexError:
-            continue
-        for segment in segments:
-            if isinstance(segment, RunSegment):
-                if segment.run.file.path in seen or not _can_load(segment):
-                    continue
-                seen.add(segment.run.file.path)
-            for one in (segment.fragment(k) for k in range(len(segment))) if segment.shape in shapes else ():
-                ids = one.first, one.first + one.rows
-                at = bisect_left(taken, ids)
-                if (not at or taken[at - 1][1] <= ids[0]) and (at == len(taken) or taken[at][0] >= ids[1]):
-                    found[one.first] = one
-                    taken.insert(at, ids)
-    return [found[first] for first in sorted(found)]
-
-
-def _can_load(segment: RunSegment) -> bool:
-    try:
-        segment.load()
-    except ShardexError:
-        return False
-    return True
 
 
 def _recover_version(
@@ -217,7 +152,7 @@ class _DamagedVersion:
     """One version whose files were all examined: which samples can be read, and which are lost."""
 
     def __init__(self, place: Place, manifest: Manifest, trust_paths: bool, progress: bool | None) -> None:
-        self._uses = [use for use in uses_of(manifest) if use.kind not in ("keys", "fragments")]
+        self._uses = [use for use in manifest.uses() if use.kind not in ("keys", "fragments")]
         self._files = examine_files(place, self._uses, "examine", progress)
         for use in self._uses:
             _check_rows(place, use.file)
@@ -231,7 +166,7 @@ class _DamagedVersion:
 
     def _lost_ids(self, file: DataFile) -> int:
         """Return how many rows of a file of row ids are lost."""
-        return int(np.count_nonzero(lost_rows(self._files[file.path], file)))
+        return int(np.count_nonzero(self._files[file.path].lost_in({"row", *file.fields.values()})))
 
     @property
     def notes(self) -> list[str]:
@@ -305,7 +240,7 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
     for features, files in kinds.items():
         why = f"expected the fields {', '.join(most)}, which most samples have, got {', '.join(features)}"
         lost += [Lost(file.path, None, why) for file in files if features != most]
-    fragments, ids = with_ids(FragmentList(), [Fragment(file.rows, [file]) for file in kinds[most]], 0)
+    fragments, ids = FragmentList().with_new([Fragment(file.rows, [file]) for file in kinds[most]], 0)
     made = _recover_version(place, 0, Manifest(ids, most.to_json(), fragments, ids=ids), False, out, notes)
     lost += [Lost(one.file, None, one.why) for one in made.lost]
     notes = [

@@ -30,23 +30,19 @@ from shardex.native import (
     DataFileReader,
     FileUse,
     Fragment,
-    KeyTable,
     LiveRows,
     Manifest,
     RunSegment,
     VersionReader,
-    encode_keys,
     examine_files,
-    hash_keys,
-    is_version_name,
+    keys,
     manifest_path,
-    merge_tables,
     named_paths,
     native_place,
     read_ids,
     read_manifest,
     read_numbers,
-    uses_of,
+    version_numbers,
     versions_in,
 )
 from shardex.sources import Place
@@ -139,7 +135,7 @@ def leftovers(path: str | os.PathLike[str]) -> list[str]:
         named = named_paths(manifests)
     except ShardexError:
         named = set(place.paths("data/"))
-    return [name for name in place.paths() if name not in named and not is_version_name(name)]
+    return [name for name in place.paths() if name not in named and not version_numbers.is_version_name(name)]
 
 
 # -- other formats ------------------------------------------------------------------------------------------------
@@ -270,7 +266,7 @@ class _Inspection:
     def _check_files(self) -> None:
         uses: dict[str, list[tuple[int, FileUse]]] = {}
         for number, manifest in self._manifests.items():
-            for use in uses_of(manifest):
+            for use in manifest.uses():
                 uses.setdefault(use.file.path, []).append((number, use))
         every = (use for some in uses.values() for _, use in some)
         readers = examine_files(self._place, every, "verify", **self._where)
@@ -388,9 +384,9 @@ class _Inspection:
                     continue
                 begin = int(manifest.fragments.rows[: numbers[0]].sum())
                 parts = [known[number] for number in numbers]
-                tables = [KeyTable(hash, (rows - begin).astype(np.uint64)) for hash, rows in parts]
+                tables = [keys.KeyTable(hash, (rows - begin).astype(np.uint64)) for hash, rows in parts]
                 found = [read_numbers(self._place, one.file, name) for name in ("hash", "row")]
-                if not np.array_equal(merge_tables(tables, [0] * len(tables)), found):
+                if not np.array_equal(keys.merge_tables(tables, [0] * len(tables)), found):
                     samples = self._range(begin, begin + sum(map(len, tables)))
                     key = manifest.key or ""
                     what = f"expected the hashes of the keys in {key} of {len(tables)} fragments, got others"
@@ -402,7 +398,7 @@ class _Inspection:
     ) -> NDArray[np.uint64]:
         """Return the hashes of a fragment's keys with their rows; report it if its key table has others."""
         key = manifest.key or ""
-        expected = encode_keys(hash_keys(rows.read(np.arange(start, start + fragment.rows), [key])[key]))
+        expected = keys.encode_keys(keys.hash_keys(rows.read(np.arange(start, start + fragment.rows), [key])[key]))
         found = [] if fragment.keys is None else [read_numbers(self._place, fragment.keys, n) for n in ("hash", "row")]
         if not np.array_equal(expected, found):
             file = manifest_path(max(self._manifests)) if fragment.keys is None else fragment.keys.path

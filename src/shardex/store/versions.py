@@ -26,16 +26,11 @@ from shardex.native import (
     existing_place,
     manifest_path,
     named_paths,
-    oldest_writer_start,
     path_of_copy,
-    paths_to_copy,
-    publish,
+    publish_next,
     read_manifest,
-    remove_versions,
-    shrink_tombstones,
+    version_numbers,
     versions_in,
-    with_paths,
-    with_runs,
 )
 from shardex.rows import whole_number
 from shardex.sources import Place
@@ -83,20 +78,21 @@ def restore(path: Path, version: int) -> int:
         used = set[str]()
         with suppress(ShardexError):  # if a list of the files of the current version is damaged, all are copied
             used = named_paths([current])
-        paths = {path: path_of_copy(path) for path in paths_to_copy(old, used)}
+        paths = {path: path_of_copy(path) for path in old.paths_to_copy(used)}
         place.for_each(lambda path: place.copy(path, paths[path]), paths)
         again = msgspec.structs.replace(
-            with_paths(old, paths), change=f"restore: version {version}", ids=max(current.ids, old.ids)
+            old.with_paths(paths), change=f"restore: version {version}", ids=max(current.ids, old.ids)
         )
-        again = with_runs(place, again)
-        heartbeat.check(again, current)
-        if not publish(place, latest + 1, again):
+
+        def after(number: int) -> tuple[Manifest, Manifest]:
+            if number == latest:
+                return again, current
             raise CommitConflict(
                 f"{place.url}: expected version {latest} to stay the latest while version {version} is restored, "
                 "another writer has published a newer one; check it and try again"
             )
-        heartbeat.confirm(latest + 1)
-    return latest + 1
+
+        return publish_next(place, latest, after, heartbeat)
 
 
 def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
@@ -112,7 +108,7 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
     place, _ = existing_place(path)
     # Writers before versions: one that ends in between has published its files.
     now = _storage_time(place)
-    writers_since = oldest_writer_start(place, now, grace)
+    writers_since = WriterHeartbeat.oldest_start(place, now, grace)
     kept = _manifests(place, keep)
     named = named_paths(kept.values())
 
@@ -126,11 +122,11 @@ def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:
         return False
 
     # Manifests first, each removal synced: a power loss must not bring back a version whose files are gone.
-    numbers = remove_versions(place, min(kept))
+    numbers = version_numbers.remove_versions(place, min(kept))
     waste = [name for name in place.paths() if WRITER_FILE.fullmatch(name) and name not in named]
     removed = [name for name, gone in zip(waste, place.for_each(remove_if_old, waste), strict=True) if gone]
     if not place.is_remote:
-        shrink_tombstones(place, numbers)
+        version_numbers.shrink_tombstones(place, numbers)
     jobs = discard_outdated(place.url, max(kept))
     return [manifest_path(number) for number in numbers] + removed + jobs
 
