@@ -249,7 +249,7 @@ class Dataset(Generic[ST]):
     def __getitem__(self, index: slice | Sequence[SupportsIndex]) -> list[ST]: ...
     def __getitem__(self, index: Any) -> Any:
         """Return the sample at a position, or a list for a slice or positions; negative ones count from the end."""
-        found = self.select(normalise(index, len(self)))
+        found = self.select(normalise(index, len(self)).tolist())
         return found[0] if isinstance(index, SupportsIndex) else found
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[ST]:

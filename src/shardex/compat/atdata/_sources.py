@@ -178,7 +178,7 @@ class BlobSource(_Shards):
 
     blob_refs: list[dict[str, str]]
     pds_endpoint: str | None = None
-    _endpoints: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    _endpoint_cache: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def list_shards(self) -> list[str]:
         """Return the names of the shards: ``at://did/blob/cid``."""
@@ -195,7 +195,7 @@ class BlobSource(_Shards):
         """Return the address of the server of an owner; without `pds_endpoint` the public directory is asked."""
         if self.pds_endpoint:
             return self.pds_endpoint.rstrip("/")
-        if did not in self._endpoints:
+        if did not in self._endpoint_cache:
             if not did.startswith("did:plc:"):
                 raise ArgumentError(f"expected an owner did:plc:..., or pds_endpoint=, got {did!r}")
             document = json.loads(load(f"{PLC_DIRECTORY}/{did}"))
@@ -203,8 +203,8 @@ class BlobSource(_Shards):
             urls = [one.get("serviceEndpoint") for one in document.get("service", ()) if one.get("type") == kind]
             if not urls:
                 raise ArgumentError(f"expected a server of {did} in {PLC_DIRECTORY}, got none; give pds_endpoint=")
-            self._endpoints[did] = str(urls[0]).rstrip("/")
-        return self._endpoints[did]
+            self._endpoint_cache[did] = str(urls[0]).rstrip("/")
+        return self._endpoint_cache[did]
 
     @classmethod
     def from_refs(cls, refs: Sequence[Mapping[str, Any]], *, pds_endpoint: str | None = None) -> Self:
