@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -429,3 +429,74 @@ def test_an_error_of_a_generator_leaves_the_writer_open(tmp_path: Path) -> None:
         assert out.samples == 72
         out.append(x=72)
     assert [sample.x for sample in sx.open(tmp_path / "a")] == list(range(73))
+
+
+CASTS = [
+    (sx.Array("float32", (2,)), [np.array([0.1, 1]), np.array([-np.inf, np.nan])], np.array([1, 1e39])),
+    (sx.Array("uint8", (2,)), [np.array([0, 255]), np.array([1, 2], "u4")], np.array([0, 256])),
+    (sx.Array("int16", (None,)), [np.arange(3), np.array([], "i8")], np.array([1 << 15])),
+    (sx.Array("int16", (None, None)), [np.arange(6).reshape(2, 3), np.ones((1, 1), "i8")], np.array([[1.0]])),
+    (sx.Array("complex64", (1,)), [np.array([1 + 2j]), np.array([0.5])], np.array([1e39j])),
+    (sx.Value("float32"), [np.float64(0.1), np.float64(3.4028235e38)], np.float64(1e39)),
+    (sx.Value("uint8"), [np.int64(255), np.int64(0)], np.int64(-1)),
+    (sx.Value("int8"), [np.int64(1), np.int64(2)], np.float64(1)),
+]
+
+
+def _append(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+    with sx.create(path, {"x": feature}) as out:
+        for value in values:
+            out.append(x=value)
+
+
+def _extend(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+    with sx.create(path, {"x": feature}) as out:
+        out.extend([{"x": value} for value in values])
+
+
+def _columns(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+    with sx.create(path, {"x": feature}) as out:
+        out.extend({"x": np.stack(values) if len({np.shape(one) for one in values}) == 1 else values})
+
+
+def _dataset(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+    dtype = np.result_type(*values)
+    sx.write(path, sx.open([{"x": np.asarray(value, dtype)} for value in values]), {"x": feature})
+
+
+def _parquet(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+    sx.write(path, [{"x": value} for value in values], {"x": feature}, format="parquet")
+
+
+def _edit(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+    sx.write(path, [{"x": feature.blank()}] * len(values), {"x": feature})
+    with sx.edit(path) as tx:
+        tx.extend([{"x": value} for value in values])
+        tx.delete(range(len(values)))
+
+
+def _update(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+    sx.write(path, [{"x": feature.blank()}] * len(values), {"x": feature})
+    with sx.edit(path) as tx:
+        for row, value in enumerate(values):
+            tx.update(row, x=value)
+
+
+def _add_field(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+    sx.write(path, [{"n": k} for k in range(len(values))])
+    with sx.edit(path) as tx:
+        tx.add_field("x", feature, values)
+
+
+@pytest.mark.parametrize(("feature", "good", "bad"), CASTS, ids=[str(one[0]) for one in CASTS])
+@pytest.mark.parametrize("way", [_append, _extend, _columns, _dataset, _parquet, _edit, _update, _add_field])
+def test_a_declared_dtype_casts_in_the_same_way_everywhere(
+    way: Callable[[Path, sx.Feature, list[Any]], None], feature: sx.Feature, good: list[Any], bad: Any, tmp_path: Path
+) -> None:
+    way(tmp_path / "good", feature, good)
+    fitted = [np.asarray(one).astype(feature.blank().dtype) for one in good]
+    for found, expected in zip(sx.open(tmp_path / "good").select("x"), fitted, strict=True):
+        assert np.asarray(found.x).dtype == (expected.dtype if expected.ndim else type(expected.item()))
+        np.testing.assert_array_equal(found.x, expected)
+    with pytest.raises(SchemaError, match=r"expected .*, got .*field x"):
+        way(tmp_path / "bad", feature, [good[0], bad])

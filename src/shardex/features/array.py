@@ -39,7 +39,7 @@ from shardex.features.array_arrow import (
 )
 from shardex.features.array_values import fit_array, shape_of_empty_list, stack_arrays, stack_lists
 from shardex.features.codecs import COMPACT, NPY, Codec
-from shardex.features.dtypes import SCALARS, is_storable, scalar_name
+from shardex.features.dtypes import SCALARS, cast_array, is_storable, scalar_name
 from shardex.features.feature import ArrowParts, Feature, describe, named, readable
 from shardex.features.optional import Optional
 from shardex.features.sequence import Sequence
@@ -174,16 +174,21 @@ class Array(Feature):
         return stack_arrays(fitted, self)
 
     def cast_column(self, column: NDArray[Any] | Ragged | Masked) -> Column | None:
-        """Return arrays of this dtype and shape."""
+        """Return arrays of this shape in this dtype."""
         if isinstance(column, Masked):
             return Feature.cast_column(self, column)
-        if self.dtype not in (None, column.dtype):
-            return None
         if isinstance(column, np.ndarray):
-            return column if column.ndim > 1 and arrow_types.has_shape(column.shape[1:], self.shape) else None
-        if self.shape is None:
-            return column
-        return column if column.shapes is None and arrow_types.has_shape((None, *column.inner), self.shape) else None
+            fits = column.ndim > 1 and arrow_types.has_shape(column.shape[1:], self.shape)
+        else:
+            fits = self.shape is None or (
+                column.shapes is None and arrow_types.has_shape((None, *column.inner), self.shape)
+            )
+        if not fits or self.dtype in (None, column.dtype):
+            return column if fits else None
+        values = column if isinstance(column, np.ndarray) else column.values
+        if (cast := cast_array(values, np.dtype(self.dtype))) is None or isinstance(column, np.ndarray):
+            return cast
+        return Ragged.from_values(cast, column.offsets, column.inner, column.shapes)
 
     def in_form(self, column: Column) -> Column:
         """Return stacked arrays as `Ragged` if their shapes may differ."""

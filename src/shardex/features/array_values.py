@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from shardex.columns import arrow_types
 from shardex.errors import SchemaError
 from shardex.features.array_codecs import decode_compact
-from shardex.features.dtypes import can_cast
+from shardex.features.dtypes import cast_array
 from shardex.features.feature import describe
 from shardex.kernel import Column, Ragged
 
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[Any]:
     """Return an array of the feature's dtype and shape; the value itself if it is one.
 
+    Numbers are cast as `cast_array` does: floats are rounded, but never become integers.
+
     >>> from shardex.features import Array
-    >>> fit_array([1, 2], Array("float32", (2,)))
-    array([1., 2.], dtype=float32)
-    >>> fit_array(np.zeros(2), Array("float32", (2,)))
+    >>> fit_array(np.array([1, 0.1]), Array("float32", (2,)))
+    array([1. , 0.1], dtype=float32)
+    >>> fit_array(np.zeros(2), Array("int8", (2,)))
     Traceback (most recent call last):
-    shardex.errors.SchemaError: expected float32[2], got float64[2] (to accept the loss: .astype('float32'))
+    shardex.errors.SchemaError: expected int8[2], got float64[2] (to accept the loss: .astype('int8'))
     """
     if stored:
         value = _from_stored(value, feature)
@@ -45,11 +47,18 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
         raise SchemaError(f"expected {feature}, got {describe(array)}")
     if feature.dtype is None:
         return array
-    if can_cast(array, np.dtype(feature.dtype), typed=typed):
-        return array.astype(feature.dtype, copy=False)
-    lossy = typed and not stored and array.dtype.kind in "biufc"
-    hint = f" (to accept the loss: .astype({feature.dtype!r}))" if lossy else ""
+    dtype = np.dtype(feature.dtype)
+    if (cast := array.astype(dtype) if array.size == 0 and not typed else cast_array(array, dtype)) is not None:
+        return cast
+    hint = _why_not(array, dtype) if typed and not stored else ""
     raise SchemaError(f"expected {feature}, got {describe(value)}{hint}")
+
+
+def _why_not(array: NDArray[Any], dtype: np.dtype[Any]) -> str:
+    """Return why an array of numbers does not cast to a dtype, for messages."""
+    if (dtype.kind == "f" and array.dtype.kind == "f") or {array.dtype.kind, dtype.kind} <= {"i", "u"}:
+        return f" with values from {array.min()} to {array.max()}, which are out of range"
+    return f" (to accept the loss: .astype({dtype.name!r}))" if array.dtype.kind in "biufc" else ""
 
 
 def _to_array(value: Any, feature: Array) -> NDArray[Any]:
@@ -104,8 +113,10 @@ def stack_lists(values: list[Any], feature: Array) -> Column | None:
         array = np.asarray(values)
     except ValueError:
         return None
-    fits = array.shape == (len(values), *feature.shape) and can_cast(array, np.dtype(feature.dtype), typed=False)
-    return array.astype(feature.dtype, copy=False) if fits else None
+    if array.shape != (len(values), *feature.shape):
+        return None
+    dtype = np.dtype(feature.dtype)
+    return cast_array(array, dtype) if array.size else array.astype(dtype)
 
 
 def stack_arrays(arrays: list[NDArray[Any]], feature: Array) -> Column:

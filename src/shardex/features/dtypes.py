@@ -1,4 +1,4 @@
-"""Names and limits of the dtypes of numbers and arrays, and which arrays cast to a dtype."""
+"""Names and limits of the dtypes of numbers and arrays, and arrays in another dtype."""
 
 from __future__ import annotations
 
@@ -67,16 +67,22 @@ def dtype_bounds(dtype: str) -> tuple[Any, Any]:
     return plain(limits.min), plain(limits.max)
 
 
-def can_cast(array: NDArray[Any], dtype: np.dtype[Any], *, typed: bool) -> bool:
-    """Return True if the elements cast to a dtype: without loss, or by rounding if they were Python numbers."""
-    if np.can_cast(array.dtype, dtype, "safe") or (array.size == 0 and not typed):
-        return True
-    if typed:
-        return False
+def cast_array(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """Return an array in a dtype: integers that are in its range, numbers rounded to floats that hold them; else None.
+
+    >>> cast_array(np.array([1, 200]), np.dtype("uint8")), cast_array(np.array([1, 300]), np.dtype("uint8"))
+    (array([  1, 200], dtype=uint8), None)
+    >>> cast_array(np.array([0.1, 1e39]), np.dtype("float32")), cast_array(np.array([1.0]), np.dtype("int8"))
+    (None, None)
+    """
+    if np.can_cast(array.dtype, dtype, "safe"):
+        return array.astype(dtype, copy=False)
     if array.dtype.kind in "iu" and dtype.kind in "iu":
         low, high = dtype_bounds(dtype.name)
-        return bool(array.min() >= low and array.max() <= high)
+        fits = not array.size or (array.min() >= low and array.max() <= high)
+        return array.astype(dtype) if fits else None
     if (array.dtype.kind in "iuf" and dtype.kind in "fc") or array.dtype.kind == dtype.kind == "c":
         with np.errstate(over="ignore"):
-            return bool(np.array_equal(np.isinf(array), np.isinf(array.astype(dtype))))
-    return False
+            cast = array.astype(dtype)
+        return cast if np.array_equal(np.isinf(array), np.isinf(cast)) else None
+    return None

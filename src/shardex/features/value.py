@@ -27,7 +27,7 @@ from shardex.columns import (
 from shardex.errors import SchemaError
 from shardex.features.array import Array
 from shardex.features.codecs import JSON, NUMBER, Codec, codec_for_extension
-from shardex.features.dtypes import NUMBER_KINDS, SCALARS, can_cast, dtype_bounds, dtype_text, scalar_name
+from shardex.features.dtypes import NUMBER_KINDS, SCALARS, cast_array, dtype_bounds, dtype_text, scalar_name
 from shardex.features.feature import ArrowParts, Feature, describe, hf_value, named, unfit
 from shardex.kernel import Column, Masked, Ragged
 
@@ -124,6 +124,8 @@ class Value(Feature):
         low, high = dtype_bounds(self.dtype)
         if low <= number <= high or (isinstance(number, float) and not math.isfinite(number)):
             return number
+        if isinstance(number, float) and cast_array(np.array(number), np.dtype(self.dtype)) is not None:
+            return low if number < 0 else high  # to which it is rounded
         raise SchemaError(f"expected {self}, got {describe(value)}, which is out of range")
 
     def fits_unchanged(self) -> Callable[[Any], bool]:
@@ -162,21 +164,19 @@ class Value(Feature):
             return np.array(fitted, self.dtype)
 
     def cast_column(self, column: NDArray[Any] | Ragged | Masked) -> Column | None:
-        """Return numbers of a narrower dtype in this one."""
+        """Return numbers in this dtype."""
         if not isinstance(column, np.ndarray):
             return Feature.cast_column(self, column)
         same_kind = (column.dtype.kind == "b") == (self.dtype == "bool")
-        safe = column.ndim == 1 and same_kind and np.can_cast(column.dtype, self.dtype, "safe")
-        return column.astype(self.dtype, copy=False) if safe else None
+        return cast_array(column, np.dtype(self.dtype)) if column.ndim == 1 and same_kind else None
 
     def in_form(self, column: Column) -> Column:
         """Return numbers in this dtype if it is a wider one; unchanged if it does not hold all of them."""
         if not isinstance(column, np.ndarray) or column.dtype == self.dtype:
             return Feature.in_form(self, column)
         dtype = np.dtype(self.dtype)
-        if column.dtype.kind not in "iuf" or not can_cast(column, dtype, typed=False):
+        if column.dtype.kind not in "iuf" or (wide := cast_array(column, dtype)) is None:
             return column
-        wide = column.astype(dtype)
         return wide if np.array_equal(wide.astype(column.dtype), column, equal_nan=True) else column
 
     # -- plain files ------------------------------------------------------------------------------------------
