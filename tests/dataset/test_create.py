@@ -26,6 +26,7 @@ from shardex.errors import (
     StaleIndexError,
     UnknownFormatError,
 )
+from shardex.features import Feature
 from tests.formats.cases import WITH_BORDERS, kind
 
 each_format = pytest.mark.parametrize("format", WITH_BORDERS)
@@ -443,46 +444,46 @@ CASTS = [
 ]
 
 
-def _append(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+def _append(path: Path, feature: Feature, values: list[Any]) -> None:
     with sx.create(path, {"x": feature}) as out:
         for value in values:
             out.append(x=value)
 
 
-def _extend(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+def _extend(path: Path, feature: Feature, values: list[Any]) -> None:
     with sx.create(path, {"x": feature}) as out:
         out.extend([{"x": value} for value in values])
 
 
-def _columns(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+def _columns(path: Path, feature: Feature, values: list[Any]) -> None:
     with sx.create(path, {"x": feature}) as out:
         out.extend({"x": np.stack(values) if len({np.shape(one) for one in values}) == 1 else values})
 
 
-def _dataset(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+def _dataset(path: Path, feature: Feature, values: list[Any]) -> None:
     dtype = np.result_type(*values)
     sx.write(path, sx.open([{"x": np.asarray(value, dtype)} for value in values]), {"x": feature})
 
 
-def _parquet(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+def _parquet(path: Path, feature: Feature, values: list[Any]) -> None:
     sx.write(path, [{"x": value} for value in values], {"x": feature}, format="parquet")
 
 
-def _edit(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+def _edit(path: Path, feature: Feature, values: list[Any]) -> None:
     sx.write(path, [{"x": feature.blank()}] * len(values), {"x": feature})
     with sx.edit(path) as tx:
         tx.extend([{"x": value} for value in values])
         tx.delete(range(len(values)))
 
 
-def _update(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+def _update(path: Path, feature: Feature, values: list[Any]) -> None:
     sx.write(path, [{"x": feature.blank()}] * len(values), {"x": feature})
     with sx.edit(path) as tx:
         for row, value in enumerate(values):
             tx.update(row, x=value)
 
 
-def _add_field(path: Path, feature: sx.Feature, values: list[Any]) -> None:
+def _add_field(path: Path, feature: Feature, values: list[Any]) -> None:
     sx.write(path, [{"n": k} for k in range(len(values))])
     with sx.edit(path) as tx:
         tx.add_field("x", feature, values)
@@ -491,7 +492,7 @@ def _add_field(path: Path, feature: sx.Feature, values: list[Any]) -> None:
 @pytest.mark.parametrize(("feature", "good", "bad"), CASTS, ids=[str(one[0]) for one in CASTS])
 @pytest.mark.parametrize("way", [_append, _extend, _columns, _dataset, _parquet, _edit, _update, _add_field])
 def test_a_declared_dtype_casts_in_the_same_way_everywhere(
-    way: Callable[[Path, sx.Feature, list[Any]], None], feature: sx.Feature, good: list[Any], bad: Any, tmp_path: Path
+    way: Callable[[Path, Feature, list[Any]], None], feature: Feature, good: list[Any], bad: Any, tmp_path: Path
 ) -> None:
     way(tmp_path / "good", feature, good)
     fitted = [np.asarray(one).astype(feature.blank().dtype) for one in good]
