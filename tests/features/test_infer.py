@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,21 @@ import pytest
 from shardex.errors import SchemaError
 from shardex.features import (
     Array,
+    Audio,
     Bytes,
     Date,
     Duration,
     Feature,
     Features,
+    Image,
     Json,
     Optional,
     Sequence,
+    Struct,
     Text,
     Timestamp,
     Value,
+    Video,
     infer,
 )
 
@@ -64,7 +69,22 @@ INT, FLOAT = Value("int64"), Value("float64")
         ([[], []], Json()),
         ([[[]], [[], []]], Json()),
         ([[1, "a"]], Json()),
-        ([[{"a": 1}]], Json()),
+        ([[{"a": 1}]], Sequence(Struct({"a": int}))),
+        ([[{"a": 1}], [{"b": 1}]], Json()),
+        ([{"a": 1, "b": None}, {"b": "x", "a": 2}], Struct({"a": int, "b": str | None})),
+        ([{"a": {"b": np.array([1], "i2")}}, None], Optional(Struct({"a": Struct({"b": Array("int16", (1,))})}))),
+        ([{"a": 1}, {"a": "x"}], Json()),
+        ([{"a": 1}, {"a": 1, "b": 2}], Json()),
+        ([{"a": 1, "b": None}, {"a": 2, "b": None}], Json()),
+        ([{"a": [1, "x"]}], Json()),
+        ([{}], Json()),
+        ([{1: "a"}], Json()),
+        ([{"": "a"}], Json()),
+        ([{f"k{k}": k for k in range(300)}], Json()),
+        ([Path("a.jpg"), Path("b.JPEG")], Image(format="jpeg")),
+        ([Path("a.jpg"), Path("b.png")], Image()),
+        ([Path("a.wav"), Path("b.mp3")], Audio()),
+        ([Path("a.mp4"), None], Optional(Video())),
         ([[1], None], Optional(Array("int64", (None,)))),
         ([None, 1], Optional(INT)),
         ([1, 2**63], Value("uint64")),
@@ -135,11 +155,28 @@ def test_values_without_a_feature_raise_with_advice(value: Any, advice: str) -> 
         infer([{"x": value}])
 
 
-def test_tensors_raise_with_advice() -> None:
+def test_tensors_are_arrays_and_numbers() -> None:
     import torch
 
-    with pytest.raises(SchemaError, match=r"got Tensor \(convert it with numpy.asarray\)"):
-        infer([{"x": torch.zeros(2)}])
+    for values, feature in (
+        ([torch.zeros(2, dtype=torch.int16)], Array("int16", (2,))),
+        ([torch.zeros(2), np.zeros(2, "f4")], Array("float32", (2,))),
+        ([torch.tensor(3), torch.tensor(4)], INT),
+        ([torch.tensor(0.5)], Value("float32")),
+        ([[torch.zeros(2)], [torch.zeros(2)]], Sequence(Array("float32", (2,)))),
+    ):
+        assert infer([{"x": value} for value in values])["x"] == feature
+    with pytest.raises(SchemaError, match="cannot become an array: Got unsupported ScalarType BFloat16 - at field x"):
+        infer([{"x": torch.zeros(2, dtype=torch.bfloat16)}])
+
+
+def test_paths_that_are_no_media_say_what_to_do() -> None:
+    with pytest.raises(
+        SchemaError, match=r"'notes/a.txt', no image, audio or video \(pass what .*, or its name as str"
+    ):
+        infer([{"x": PurePosixPath("notes/a.txt")}])
+    with pytest.raises(SchemaError, match=r"expected values of one kind, got image.* and audio"):
+        infer([{"x": Path("a.png")}, {"x": Path("a.wav")}])
 
 
 def test_decimal_that_is_no_number_names_the_field() -> None:

@@ -24,7 +24,7 @@ from samples. Writers call `fit` and then a codec; readers call a codec and then
 from shardex.features.array import Array
 from shardex.features.array_arrow import items_per_row
 from shardex.features.array_codecs import npy_header
-from shardex.features.array_values import stack_arrays
+from shardex.features.array_values import is_tensor, stack_arrays
 from shardex.features.arrow_schema import arrow_schema, features_of_arrow
 from shardex.features.class_label import ClassLabel
 from shardex.features.codecs import (
@@ -50,7 +50,7 @@ from shardex.features.hints import feature_of, hints_of, without_aliases
 from shardex.features.infer import infer, infer_or_json
 from shardex.features.json_value import Json
 from shardex.features.kinds import Opaque, register
-from shardex.features.media import Media, channels_last, is_pil_image, is_tensor, media_of_extension
+from shardex.features.media import Media, channels_last, is_pil_image, media_of_extension
 from shardex.features.media_kinds import Audio, Image, Video
 from shardex.features.optional import Null, Optional, unwrap_optional
 from shardex.features.samples import (

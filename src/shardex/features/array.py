@@ -37,7 +37,7 @@ from shardex.features.array_arrow import (
     fixed_sizes,
     holds_array,
 )
-from shardex.features.array_values import fit_array, shape_of_empty_list, stack_arrays, stack_lists
+from shardex.features.array_values import fit_array, is_tensor, shape_of_empty_list, stack_arrays, stack_lists
 from shardex.features.codecs import COMPACT, NPY, Codec
 from shardex.features.dtypes import SCALARS, cast_array, is_storable, scalar_name
 from shardex.features.feature import ArrowParts, Feature, describe, named, readable
@@ -109,7 +109,9 @@ class Array(Feature):
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Return the feature of an array, with its dtype and shape."""
+        """Return the feature of an array, or a tensor of torch that has dimensions, with its dtype and shape."""
+        if is_tensor(value) and value.ndim:
+            value = fit_array(value, cls())
         if not isinstance(value, np.ndarray):
             return None
         if value.dtype.hasobject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
     if type(value) is np.ndarray and value.dtype == feature.dtype and arrow_types.has_shape(value.shape, feature.shape):
         return value
     array = _to_array(value, feature)
-    typed = isinstance(value, np.ndarray | np.generic)
+    typed = isinstance(value, np.ndarray | np.generic) or is_tensor(value)
     if not typed and array.size == 0:
         array = array.reshape(shape_of_empty_list(array.shape, feature))
     if not typed and feature.dtype == "uint64" and array.dtype.kind in "fO":
@@ -65,10 +66,22 @@ def _to_array(value: Any, feature: Array) -> NDArray[Any]:
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise SchemaError(f"expected {feature}, got a masked array; fill it first: .filled(...)")
     try:
-        return np.asarray(value)
+        return array_of_tensor(value) if is_tensor(value) else np.asarray(value)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = "rows of different length" if "inhomogeneous" in str(error) else error
         raise SchemaError(f"expected {feature}, got {describe(value)} that cannot become an array: {reason}") from None
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of torch, without an import of torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def array_of_tensor(tensor: Any) -> NDArray[Any]:
+    """Return the values of a tensor of torch, of any device, as an array."""
+    found: NDArray[Any] = tensor.detach().cpu().numpy()
+    return found
 
 
 def shape_of_empty_list(found: tuple[int, ...], feature: Array) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any, TypeVar
@@ -15,12 +16,13 @@ from shardex.errors import SchemaError
 from shardex.features.array import Array
 from shardex.features.decimals import Decimal
 from shardex.features.feature import Feature
-from shardex.features.features import Features
+from shardex.features.features import Features, contains
 from shardex.features.hints import feature_of
 from shardex.features.json_value import Json
 from shardex.features.kinds import all_kinds
 from shardex.features.optional import Optional, unwrap_optional
 from shardex.features.sequence import Sequence
+from shardex.features.struct import Struct
 from shardex.features.time_feature import is_missing_time
 from shardex.features.times import Duration, Timestamp
 from shardex.features.value import Value
@@ -30,6 +32,8 @@ _PLAIN = {bool, int, float, str, bytes}
 _KIND_OF: dict[type, type[Feature]] = {}
 """The kind that knew a value of a type, which is asked first."""
 _MOST_TYPES = 1000
+_MOST_MEMBERS = 256
+"""A dict with more keys is a map of its own rather than a struct."""
 
 
 def infer(samples: SequenceOf[Mapping[str, Any]]) -> Features:
@@ -80,6 +84,8 @@ def _of_field(values: list[Any], name: str) -> Feature:
         feature = _located(name, Decimal.of_values, given)
     elif all(isinstance(value, list | tuple) for value in given):
         feature = _of_lists(given, name)
+    elif all(isinstance(value, dict) for value in given):
+        feature = _of_dicts(given, name)
     else:
         feature = functools.reduce(lambda a, b: _join(a, b, name), (_of_value(value, name) for value in given))
     return Optional(feature) if len(given) < len(values) else feature
@@ -109,6 +115,8 @@ def _located(name: str, function: Callable[[Any], Found], value: Any) -> Found:
 
 def _advice(value: Any) -> str:
     """Return what to do with a value that has no feature."""
+    if isinstance(value, os.PathLike):
+        return f" {str(value)!r}, no image, audio or video (pass what the file holds, or its name as str(path))"
     if hasattr(value, "__array__"):
         return " (convert it with numpy.asarray)"
     if type(value).__name__ == "NAType":  # of pandas
@@ -135,6 +143,18 @@ def _of_lists(lists: list[Any], name: str) -> Feature:
     if isinstance(item, Array) and item.shape and kinds <= {list, tuple} and len({*map(len, items)}) == 1:
         return Array(item.dtype, (None, len(items[0]), *item.shape[1:]))
     return item.in_list() or Sequence(item)
+
+
+def _of_dicts(dicts: list[dict[Any, Any]], name: str) -> Feature:
+    """Return the feature of dicts: a struct if all have the same keys, with values of one kind or None; else `Json`."""
+    keys = dicts[0].keys()
+    if not 0 < len(keys) <= _MOST_MEMBERS or any(one.keys() != keys for one in dicts):
+        return Json()
+    try:
+        struct = Struct({key: _of_field([one[key] for one in dicts], f"{name}.{key}") for key in keys})
+    except SchemaError:
+        return Json()
+    return Json() if contains(struct, Json) else struct
 
 
 def _integer_dtype(lists: list[Any]) -> str | None:

@@ -30,6 +30,7 @@ from shardex.columns import (
     list_readers,
 )
 from shardex.errors import MissingExtraError, SchemaError, ShardexError
+from shardex.features.array_values import array_of_tensor, is_tensor
 from shardex.features.codecs import encode_plain_json
 from shardex.features.feature import ArrowParts, Feature, narrow, null_mask, unfit
 from shardex.features.kinds import all_kinds
@@ -104,8 +105,19 @@ class Media(Bytes):
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Return None: only the subclasses know values."""
-        return None
+        """Return the feature of a `pathlib.Path` whose extension is one of this kind: the file is read and stored."""
+        return cls._of_path(value)
+
+    @classmethod
+    def _of_path(cls, value: Any) -> Feature | None:
+        if not isinstance(value, os.PathLike):
+            return None
+        known = cls.extensions.get(str(value).rpartition(".")[2].lower())
+        return None if known is None else cls(format=known)  # type: ignore[call-arg]
+
+    def join(self, other: Feature) -> Feature | None:
+        """Return the feature of files of both formats."""
+        return type(self)() if type(other) is type(self) else None
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
@@ -253,12 +265,6 @@ def is_pil_image(value: Any) -> bool:
     return pil is not None and isinstance(value, pil.Image)
 
 
-def is_tensor(value: Any) -> bool:
-    """Return whether a value is a tensor of torch, without an import of torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
 def media_of_extension(extension: str) -> Media | None:
     """Return the feature of files with this extension, by its last part; None if they are no media.
 
@@ -272,7 +278,7 @@ def media_of_extension(extension: str) -> Media | None:
 
 def channels_last(tensor: Any, feature: Media) -> NDArray[Any]:
     """Return the array of a tensor of torch, whose channels are before height and width."""
-    return feature.array_of_tensor(tensor.detach().cpu().numpy())
+    return feature.array_of_tensor(array_of_tensor(tensor))
 
 
 def _stored_bytes(value: Any, feature: Media) -> bytes:

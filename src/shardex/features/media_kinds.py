@@ -72,14 +72,15 @@ class Image(Media):
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Return the feature of an image of PIL."""
-        return cls(_PIL_MODES.get(value.mode, "RGB")) if is_pil_image(value) else None
+        """Return the feature of an image of PIL, or of the path of a file."""
+        return cls(_PIL_MODES.get(value.mode, "RGB")) if is_pil_image(value) else cls._of_path(value)
 
     def join(self, other: Feature) -> Feature | None:
         """Return the mode that holds both."""
         if not isinstance(other, Image):
             return None
-        return Image(next(mode for mode in (None, "RGBA", "RGB", "L") if mode in (self.mode, other.mode)))
+        mode = next(mode for mode in (None, "RGBA", "RGB", "L") if mode in (self.mode, other.mode))
+        return Image(mode, format=self.format if self.format == other.format else "png")
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
         """Return the bytes of an image."""

@@ -12,12 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.columns import (
+    Chunks,
     Encoder,
+    FieldReader,
     ReadFile,
     arrow_types,
     arrow_values,
     decode_array,
     encoders,
+    field_readers,
     number_array,
     refuse_unknown_fields,
 )
@@ -29,6 +32,7 @@ from shardex.features.features import Features
 from shardex.features.hints import feature_of, hints_of
 from shardex.features.json_value import Json
 from shardex.features.kinds import Opaque
+from shardex.features.optional import Optional, unwrap_optional
 from shardex.features.sequence import Sequence
 from shardex.features.text import Text
 from shardex.kernel import MISSING, Column, Integers, values_of
@@ -87,6 +91,18 @@ class Struct(Feature):
         if not pa.types.is_struct(kind) or len({field.name for field in kind} - {""}) != kind.num_fields:
             return None
         return cls({field.name: parts.feature(field.type, field.name) for field in kind})
+
+    def join(self, other: Feature) -> Feature | None:
+        """Return a struct of the joined members if both have the same ones, else `Json`.
+
+        >>> str(Struct({"a": int}).join(Struct({"a": float | None}))), str(Struct({"a": int}).join(Struct({"b": int})))
+        ('struct of a float64 or none', 'json')
+        """
+        if not isinstance(other, Struct):
+            return other.join(self) if isinstance(other, Json) else None
+        both = {name: _joined(one, other.fields[name]) for name, one in self.fields.items() if name in other.fields}
+        known = {name: one for name, one in both.items() if one is not None}
+        return Struct(known) if known.keys() == self.fields.keys() == other.fields.keys() else Json()
 
     # -- values -----------------------------------------------------------------------------------------------
 
@@ -174,6 +190,12 @@ class Struct(Feature):
         columns = [values_of(decode_array(array.field(name), inner)) for name, inner in self.fields.items()]
         return [dict(zip(self.fields, row, strict=True)) for row in zip(*columns, strict=True)]
 
+    def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
+        """Read single structs from the buffers of their members."""
+        if self.holds_media(kind) or not self.fields:
+            return Feature.reader(self, name, kind, chunks, read_file)
+        return field_readers.StructReader(name, self, chunks, self.fields)
+
     def holds_media(self, kind: pa.DataType) -> bool:
         """Return whether a member is media in structs."""
         kind = arrow_types.value_type(kind)
@@ -204,6 +226,13 @@ class Struct(Feature):
         """Return structs of the members."""
         parts = [one.array_to_hf(array.field(name), kind.field(name).type) for name, one in self.fields.items()]
         return pa.StructArray.from_arrays(parts, list(self.fields), mask=null_mask(array))
+
+
+def _joined(a: Feature, b: Feature) -> Feature | None:
+    """Return a feature that fits the values of both, which is optional if one of them is."""
+    inner, other = unwrap_optional(a), unwrap_optional(b)
+    both = inner if inner == other else inner.join(other)
+    return Optional(both) if both is not None and (a.optional or b.optional) else both
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from shardex.columns import (
 )
 from shardex.errors import SchemaError
 from shardex.features.array import Array
+from shardex.features.array_values import fit_array, is_tensor
 from shardex.features.codecs import JSON, NUMBER, Codec, codec_for_extension
 from shardex.features.dtypes import NUMBER_KINDS, SCALARS, cast_array, dtype_bounds, dtype_text, scalar_name
 from shardex.features.feature import ArrowParts, Feature, describe, hf_value, named, unfit
@@ -76,6 +77,8 @@ class Value(Feature):
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
         """Return the feature of a number or boolean of Python or numpy."""
+        if is_tensor(value) and not value.ndim:
+            value = fit_array(value, Array())[()]
         if isinstance(value, np.generic) and value.dtype.name in SCALARS:
             return cls(value.dtype.name)
         return next((cls(_HINTS[kind]) for kind in (bool, int, float) if isinstance(value, kind)), None)
@@ -262,7 +265,9 @@ def number_reader(feature: Feature, name: str, kind: pa.DataType, chunks: Chunks
 
 
 def python_number(value: Any) -> Any:
-    """Return a numpy number as a Python number, any other value unchanged."""
+    """Return a number of numpy, or in a tensor of torch, as a Python number, any other value unchanged."""
+    if is_tensor(value) and not value.ndim:
+        return value.item()
     single = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
     return value.item() if single and value.dtype.kind in NUMBER_KINDS else value
 
