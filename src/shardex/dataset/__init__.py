@@ -25,7 +25,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `token_stream`, `token_runs`: the documents of a dataset as one stream of tokens, and where it lies in files
 - `windows`, `pack`: windows of tokens, and pieces of documents packed together, as samples
 - `sql`: parses a query, reads the columns it uses, and runs it
-- `sql_syntax`: what a statement reads, and where it compares text inside JSON
+- `sql_syntax`: what a statement reads, and where it compares text inside JSON and names of classes
 - `sql_sandbox`: DuckDB without access to files, network or settings
 - `to_arrow`, `from_table`: exchange with Arrow, pandas, polars and DuckDB
 - `arrow_rows`: rows of an Arrow table in memory
@@ -62,6 +62,7 @@ __all__ = [
     "create",
     "decode_view",
     "from_table",
+    "in_classes_of",
     "index",
     "innermost_rows",
     "join",
@@ -91,7 +92,7 @@ if TYPE_CHECKING:
         place_of_rows,
         time_in_functions,
     )
-    from shardex.dataset.layers import innermost_rows
+    from shardex.dataset.layers import in_classes_of, innermost_rows
     from shardex.dataset.load_dataset import load_dataset
     from shardex.dataset.media_rows import MediaRows, decode_view
     from shardex.dataset.memory_rows import ListRows
@@ -112,7 +113,7 @@ else:
             "dataset_dict": "DatasetDict",
             "from_table": "column_table from_table",
             "function_calls": "SampleFailure call_function column_result copied place_of_rows time_in_functions",
-            "layers": "innermost_rows",
+            "layers": "in_classes_of innermost_rows",
             "load_dataset": "load_dataset",
             "media_rows": "MediaRows decode_view",
             "memory_rows": "ListRows",

@@ -15,6 +15,7 @@ import numpy as np
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.from_table import is_table
 from shardex.dataset.function_calls import copied
+from shardex.dataset.layers import in_classes_of
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import stored_samples
@@ -67,8 +68,10 @@ class Writer(AllOrNothing):
         """Number of samples appended."""
         if schema is None:
             schema = module.existing_schema(self._place, mode)
-        if schema is not None:
-            self._shards = self._begin(Features.of(schema))
+        self._schema = None if schema is None else Features.of(schema)
+        """The schema that was given, or that the target has."""
+        if self._schema is not None:
+            self._shards = self._begin(self._schema)
         self._complete = record_of(schema).complete if is_sample_class(schema) else None
         """Adds the defaults of the class that is the schema, and converts its typed values; None without a class."""
 
@@ -151,6 +154,8 @@ class Writer(AllOrNothing):
         if columns is not None:
             return self._extend(columns)
         many = samples_of(samples)
+        if isinstance(many, Dataset) and self._schema is not None:
+            many = in_classes_of(many, self._schema)
         if isinstance(many, Dataset) and many.sample_type is DictSample:
             for columns in many.stored.chunks():  # media are copied as they are
                 self._extend(columns)

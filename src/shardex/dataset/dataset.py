@@ -374,8 +374,8 @@ class Dataset(SubsetView[T_co]):
         return to_huggingface(self)
 
     def to_pandas(self, fields: Sequence[str] | None = None) -> Any:
-        """Return all samples as a `pandas.DataFrame`."""
-        return stream.to_pandas(self.to_arrow(fields))
+        """Return all samples as a `pandas.DataFrame`; classes are categories."""
+        return stream.to_pandas(self if fields is None else self.select(*fields))
 
     # -- how it is shown --------------------------------------------------------------------------------------
 

@@ -10,18 +10,20 @@ from typing import Any
 
 from shardex.dataset.create import create, samples_of
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.huggingface import is_stream, stream_of
+from shardex.dataset.huggingface import HubStream, is_stream
+from shardex.dataset.layers import in_classes_of
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.typed_views import put_views
 from shardex.dataset.write_job import Began, part_rows, warn_of_left_out, write_in_parts
 from shardex.dataset.write_steps import WriteSteps
-from shardex.errors import ArgumentError
+from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Features, copied_metadata
 from shardex.formats import check_options, format_named
 from shardex.progress import Bar
 from shardex.samples import DictSample, Lens, is_sample_class
+from shardex.sources import place_of
 from shardex.workers import ExecutorLike
 
 
@@ -76,6 +78,7 @@ def write(
         options = {**_stored_metadata(source, format), **options}
     if not steps.any and isinstance(source, Dataset):
         source = source.stored  # media are copied as they are
+        source = source if schema is None or through is not None else in_classes_of(source, Features.of(schema))
     in_parts = steps.any or workers is not None or executor is not None or on_error != "raise"
     if in_parts and (through is not None or onto is not None):
         raise ArgumentError("expected through= and onto= without functions and workers, got both")
@@ -97,7 +100,15 @@ def write(
         )
         warn_of_left_out(os.fspath(path), result.left_out, len(whole))
         return result
-    return _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
+    if schema is None and is_stream(source) and source.features is not None:
+        source = HubStream(source)
+        schema = module.existing_schema(place_of(os.fspath(path)), mode)
+    while True:
+        try:
+            return _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
+        except SchemaError:
+            if schema is not None or not isinstance(source, HubStream) or not source.widen():
+                raise
 
 
 @cache
@@ -148,9 +159,8 @@ def _write_stream(
     options: Mapping[str, Any],
 ) -> Dataset:
     """Write samples one after another with one writer."""
-    if is_stream(source):
-        source, found = stream_of(source)
-        schema = found if schema is None else schema
+    if schema is None and isinstance(source, HubStream):
+        schema = source.features
     total = len(source) if isinstance(source, Sized) else None
     if schema is None and isinstance(given := source if through is None else onto, Dataset):
         schema = given.features
