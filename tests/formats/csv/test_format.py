@@ -191,7 +191,6 @@ def test_delimiters(tmp_path: Path) -> None:
         (["a.csv"], True),
         (["a.TSV", "b.tab"], True),
         (["a.csv", "notes.md", "LICENSE", "dataset_info.json"], True),
-        (["a.csv", "0.tar"], False),
         (["metadata.csv", "a.parquet"], False),
         (["a.txt"], False),
         ([".hidden.csv"], False),

@@ -154,7 +154,9 @@ def test_rows_out_of_range_raise(real: Path) -> None:
 
 def test_recognition_leaves_other_files_alone(real: Path, tmp_path: Path) -> None:
     (real / "corpus.jsonl").write_text('{"a": 1}\n')
-    assert sx.open(real)[0] == {"a": 1}
+    with pytest.raises(UnknownFormatError, match=r"1 \.jsonl.*; choose .* format=\"megatron\""):
+        sx.open(real)
+    assert sx.open(real, format="jsonl")[0] == {"a": 1}
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.idx").write_bytes(b"something else")
     (tmp_path / "other" / "a.bin").write_bytes(bytes(4))
