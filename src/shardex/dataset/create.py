@@ -21,22 +21,25 @@ from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import stored_samples
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Features, infer
-from shardex.files import AllOrNothing
-from shardex.formats import ShardWriter, check_options, format_named
+from shardex.files import AllOrNothing, Stage
+from shardex.formats import ShardWriter, check_options, format_named, option_types, target_format
 from shardex.kernel import Columns
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class, record_of
 from shardex.sources import place_of
 
 _INFER_FROM = 64
+_LIMITS = ("shard_rows", "shard_size")
+_UNLIMITED = 1 << 62
 
 
 def create(
-    path: str | os.PathLike[str], schema: Any = None, *, format: str = "arrow", mode: str = "create", **options: Any
+    path: str | os.PathLike[str], schema: Any = None, *, format: str | None = None, mode: str = "create", **options: Any
 ) -> Writer:
     """Start writing a dataset to a folder or URL. Use it in a ``with`` block, which publishes the samples at its end.
 
-    `schema` is a dict of fields, a class with annotations or Features; without one it is inferred from the first
+    A name such as ``a.parquet`` is one file of this format (.parquet, .jsonl, .csv, .txt, .tar, .npy); other names are
+    folders, in the native format or in `format`. `schema` is a dict of fields, a class with annotations or Features; without one it is inferred from the first
     samples. `mode` is for a target that exists: "create" raises, "append" adds, "overwrite" replaces it.
 
     >>> import tempfile; folder = tempfile.mkdtemp() + "/d"
@@ -51,14 +54,23 @@ def create(
 class Writer(AllOrNothing):
     """Writes samples until it is closed; see `create`."""
 
-    def __init__(self, path: str, schema: Any, format: str, mode: str, options: Mapping[str, Any]) -> None:
-        module = format_named(format)
+    _file: Stage | None = None
+    """Publishes the one file of a target that is a file; the format writes it as a folder into this stage."""
+
+    def __init__(self, path: str, schema: Any, format: str | None, mode: str, options: Mapping[str, Any]) -> None:
+        format, is_file = target_format(path, format)
+        module, self._format = format_named(format), format
         options = check_options(module.create, format, options)
         self._place = place_of(path)
         self.path = self._place.url
-        target = self.path  # `self` in the function would keep a writer that the user drops
-        self._begin: Callable[[Features], ShardWriter] = lambda features: module.create(
-            target, features, mode=mode, **options
+        if is_file:
+            options = _of_one_file(options, module.create, self.path)
+            self._file = Stage(path, mode, one_file=True)
+        target, file = self.path, self._file  # `self` in the function would keep a writer that the user drops
+        self._begin: Callable[[Features], ShardWriter] = lambda features: (
+            module.create(target, features, mode=mode, **options)
+            if file is None
+            else module.create(file.place.path("shards"), features, mode="create", **options)
         )
         self._waiting: list[dict[str, Any]] = []
         self._shards: ShardWriter | None = None
@@ -66,12 +78,13 @@ class Writer(AllOrNothing):
         """Number of samples from which the schema was inferred; 0 if it was given."""
         self.samples = 0
         """Number of samples appended."""
-        if schema is None:
+        if schema is None and self._file is None:
             schema = module.existing_schema(self._place, mode)
         self._schema = None if schema is None else Features.of(schema)
         """The schema that was given, or that the target has."""
         if self._schema is not None:
-            self._shards = self._begin(self._schema)
+            with self._abort_on_error():
+                self._shards = self._begin(self._schema)
         self._complete = record_of(schema).complete if is_sample_class(schema) else None
         """Adds the defaults of the class that is the schema, and converts its typed values; None without a class."""
 
@@ -198,11 +211,32 @@ class Writer(AllOrNothing):
             self._start()
         if self._shards is not None:
             self._shards.close()
+        if self._file is not None:
+            self._file.publish()
+            self._index_again()
+
+    def _index_again(self) -> None:
+        """Replace the index of a file that was replaced: a shorter file would look as if it was cut off."""
+        if self._file is not None and self._file.mode == "overwrite":
+            if "rebuild" in option_types(format_named(self._format).open):
+                open_dataset(self.path, format=self._format, rebuild=True)
 
     def _discard(self) -> None:
         self._waiting = []
         if self._shards is not None:
             self._shards.abort()
+        if self._file is not None:
+            self._file.discard()
+
+
+def _of_one_file(options: Mapping[str, Any], create: Any, path: str) -> dict[str, Any]:
+    """Return the options of a writer without limits; ArgumentError for options of several shards."""
+    if given := [name for name in (*_LIMITS, "prefix") if name in options]:
+        raise ArgumentError(
+            f"{path}: expected no {given[0]}= with a name of one file, got {options[given[0]]!r}; write shards to a "
+            "folder, whose name has no extension, and choose the format with format="
+        )
+    return {**options, **{name: _UNLIMITED for name in _LIMITS if name in option_types(create)}}
 
 
 def _as_columns(samples: Any) -> Columns | None:

@@ -150,8 +150,8 @@ class StagedWriter(AllOrNothing):
 class Stage:
     """A temporary folder that becomes `path` when it is published; it is made with the first file.
 
-    `folder` is the path of the temporary folder, for a local target; by default it has a new name. The other options
-    are those of `Publication`.
+    `folder` is the path of the temporary folder, for a local target; by default it has a new name. With `one_file` the
+    only file in it becomes `path`. The other options are those of `Publication`.
 
     >>> import tempfile; target = os.path.join(tempfile.mkdtemp(), "new")
     >>> stage = Stage(target, "create"); stage.place.put("a.txt", b"hello"); os.path.exists(target)
@@ -170,8 +170,11 @@ class Stage:
         folder: str | None = None,
         replaces: str | None = None,
         owner: str = "",
+        one_file: bool = False,
     ) -> None:
-        self._target = publication_at(path, mode, owned, publish_last=publish_last, replaces=replaces, owner=owner)
+        self._target = publication_at(
+            path, mode, owned, publish_last=publish_last, replaces=replaces, owner=owner, one_file=one_file
+        )
         self.path, self.mode = self._target.place.url, mode
         self._exists = self._target.begin()
         self._folder = self._target.temporary_folder(folder)

@@ -17,7 +17,7 @@ from shardex.errors import ArgumentError, FormatError, PluginError, ShardexError
 from shardex.features import Audio, Image, Video
 from shardex.files import STORE_FOLDER, Files, display_name, named_split
 from shardex.plugins import Plugin, load, plugins
-from shardex.sources import COMPRESSED, ByteRange, place_of
+from shardex.sources import COMPRESSED, ByteRange, place_of, plain_name
 
 NO, LIKELY, SURE = 0, 1, 2
 """How sure it is that files are of a format. Several may be likely; the first one that is sure is chosen."""
@@ -193,7 +193,7 @@ def target_format(path: str, format: str | None = None, default: str = "arrow") 
     (('csv', True), ('arrow', False), ('arrow', False), ('arrow', False))
     """
     name = path.partition("?")[0]
-    extension = os.path.splitext(name)[1].lower()
+    extension = os.path.splitext(name.rstrip("/"))[1].lower()
     signatures = FORMATS if format is None else {format: signature_of(format)}
     if (chosen := next((one for one, known in signatures.items() if extension in known.one_file), None)) is not None:
         place = place_of(path)
@@ -201,9 +201,9 @@ def target_format(path: str, format: str | None = None, default: str = "arrow") 
         return chosen, not there and not name.endswith("/")
     if format is not None:
         return format, False
-    packed = tuple(f".{kind}" for kind in COMPRESSED.values())
-    if extension in (*_OTHER_DATA, *packed) or any(extension in one.extensions + one.every for one in FORMATS.values()):
-        written = ", ".join(one for known in FORMATS.values() for one in known.one_file)
+    known = {*_OTHER_DATA, *(one for signature in FORMATS.values() for one in signature.extensions + signature.every)}
+    if extension in known or plain_name(name) is not None:
+        written = ", ".join(one for signature in FORMATS.values() for one in signature.one_file)
         raise ArgumentError(
             f"{display_name(path)}: expected the name of a folder, or of a file that can be written ({written}), got "
             f"{extension}; choose another name, or the format of a folder of this name with format="
@@ -290,8 +290,8 @@ def _mixed(files: Files, names: list[str]) -> str:
     choices = " or ".join(f'format="{name}"' for name in names)
     which = "the files in this folder to have" if files.folder else "files of"
     return (
-        f"{files}: expected {which} one format, got {_counted(files.data)}; choose what to read with {choices}, or name the "
-        f"files by a pattern such as {_pattern(files)}"
+        f"{files}: expected {which} one format, got {_counted(files.data)}; choose what to read with {choices}, or "
+        f"name the files by a pattern such as {_pattern(files)}"
     )
 
 
