@@ -170,7 +170,8 @@ def test_a_file_that_exists(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     sx.write(path, SAMPLES)
     before = path.read_bytes()
-    for options in ({}, {"transform": dict}):
+    functions: list[dict[str, Any]] = [{}, {"transform": dict}]
+    for options in functions:
         with pytest.raises(AlreadyExistsError, match=r"a file exists there already; pass mode=\"overwrite\""):
             sx.write(path, SAMPLES, **options)
         with pytest.raises(ArgumentError, match=r'expected mode "create" or "overwrite" for one file, got "append"'):
@@ -210,7 +211,8 @@ def test_the_format_overrides_the_extension(tmp_path: Path) -> None:
     "name", ["a.json", "a.jsonl.gz", "a.arrow", "a.npz", "a.tsv", "a.png", "a.md", "a.bin", "a.zip"]
 )
 def test_files_that_cannot_be_written(tmp_path: Path, name: str) -> None:
-    for options in ({}, {"transform": dict}):
+    functions: list[dict[str, Any]] = [{}, {"transform": dict}]
+    for options in functions:
         with pytest.raises(
             ArgumentError, match=r"the name of a folder, or of a file that can be written \(\.tar, \.json"
         ):
@@ -220,7 +222,7 @@ def test_files_that_cannot_be_written(tmp_path: Path, name: str) -> None:
 
 def test_options_of_shards_and_one_file(tmp_path: Path) -> None:
     for options in ({"shard_rows": 2}, {"shard_size": 100}, {"prefix": "a"}):
-        with pytest.raises(ArgumentError, match=f"expected no {[*options][0]}= with a name of one file, got"):
+        with pytest.raises(ArgumentError, match=f"expected no {next(iter(options))}= with a name of one file, got"):
             sx.write(tmp_path / "a.jsonl", SAMPLES, **options)
     assert os.listdir(tmp_path) == []
 

@@ -39,8 +39,9 @@ def create(
     """Start writing a dataset to a folder or URL. Use it in a ``with`` block, which publishes the samples at its end.
 
     A name such as ``a.parquet`` is one file of this format (.parquet, .jsonl, .csv, .txt, .tar, .npy); other names are
-    folders, in the native format or in `format`. `schema` is a dict of fields, a class with annotations or Features; without one it is inferred from the first
-    samples. `mode` is for a target that exists: "create" raises, "append" adds, "overwrite" replaces it.
+    folders, in the native format or in `format`. `schema` is a dict of fields, a class with annotations or Features;
+    without one it is inferred from the first samples. `mode` is for a target that exists: "create" raises, "append"
+    adds, "overwrite" replaces it.
 
     >>> import tempfile; folder = tempfile.mkdtemp() + "/d"
     >>> with create(folder, {"x": int}) as out:
@@ -217,9 +218,9 @@ class Writer(AllOrNothing):
 
     def _index_again(self) -> None:
         """Replace the index of a file that was replaced: a shorter file would look as if it was cut off."""
-        if self._file is not None and self._file.mode == "overwrite":
-            if "rebuild" in option_types(format_named(self._format).open):
-                open_dataset(self.path, format=self._format, rebuild=True)
+        has_index = "rebuild" in option_types(format_named(self._format).open)
+        if self._file is not None and self._file.mode == "overwrite" and has_index:
+            open_dataset(self.path, format=self._format, rebuild=True)
 
     def _discard(self) -> None:
         self._waiting = []

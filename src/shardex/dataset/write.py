@@ -60,8 +60,9 @@ def write(
     or raises an error keeps its finished parts next to the target; the same call continues it. With
     ``on_error="skip"`` samples that raise an error are left out, and the attribute `left_out` of the result lists them.
 
-    A name such as ``a.parquet`` is one file of this format (see `create`); what functions return is then kept in a native
-    dataset beside it until all is there. The `metadata` of a dataset is written too if there is no `transform` and the format can store it.
+    A name such as ``a.parquet`` is one file of this format (see `create`); what functions return is then kept in a
+    native dataset beside it until all is there. The `metadata` of a dataset is written too if there is no `transform`
+    and the format can store it.
 
     With a lens in `through`, `samples` are views: each is put back into the sample of `onto` at the same position, and
     the results are written. Without `onto` the lens must be able to make a sample from a view alone.

@@ -51,10 +51,10 @@ What = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _NOT_DATA = re.compile(r"(^|/)[._]")
 _ABOUT = re.compile(
     r"(?:.*/)?(?:"
-    r"(?:readme|licen[cs]e|copying|notice|citation|changelog|notes|contributing|authors|datasheet|dataset[-_]?card)"
+    r"(?:readme|licen[cs]e|copying|notice|citation|changelog|contributing|authors|datasheet|dataset[-_]?card)"
     r"(?:[-_][^./]*)?(?:\.[a-z]{2})?(?:\.(?:md|txt|rst|html|pdf))?"
     r"|(?:md5|sha[0-9]*|check)[-_]?sums?(?:\.txt)?|[^/]+\.(?:md5|sha1|sha256|sha512|crc|sig|asc)"
-    r"|[^/]+\.(?:ya?ml|toml|ini|cfg|cff|bib|log|lock|sh|model|vocab)|makefile|thumbs\.db"
+    r"|[^/]+\.(?:ya?ml|toml|ini|cfg|cff|bib|log|lock|sh|model|vocab)|makefile|thumbs\.db|notes\.md"
     r"|(?:state|dataset_(?:infos?|dict))\.json)"
     r"|(?:(?:[^/]+[-_])?(?:stats|config)|schema|metadata|tokenizer|vocab|added_tokens|special_tokens_map)\.json"
     r"|(?:classes|labels|categories|vocab|merges|requirements)\.txt",

@@ -64,6 +64,7 @@ __all__ = [
     "recognise",
     "saved_splits",
     "signature_of",
+    "target_format",
 ]
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Bytes, Feature, Features, Json, Optional, Text, Value, unwrap_optional
+from shardex.features import Bytes, Date, Feature, Features, Json, Optional, Text, Timestamp, Value, unwrap_optional
 from shardex.files import (
     Files,
     Index,
@@ -80,7 +80,14 @@ _FEATURES: dict[frozenset[str], Feature] = {
     frozenset({"int", "float"}): Value("float64"),
     frozenset({"text"}): Text(),
     frozenset({"bytes"}): Bytes(),
+    frozenset({"date"}): Date(),
+    frozenset({"time"}): Timestamp(),
+    frozenset({"date", "time"}): Timestamp(),
+    frozenset({"nano"}): Timestamp("ns"),
+    frozenset({"time", "nano"}): Timestamp("ns"),
+    frozenset({"instant"}): Timestamp(zone="UTC"),
 }
+"""Features for each set of kinds; those of dates and times are kinds of cells of CSV files."""
 _REFUSALS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 

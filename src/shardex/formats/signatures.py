@@ -108,6 +108,10 @@ class Signature:
 
 _ARROW, _PARQUET, _TABLES = (".arrow", ".feather", ".ipc"), (".parquet", ".pq"), (".csv", ".tsv", ".tab")
 _LINES = (".jsonl", ".ndjson", ".json-lines")
+_PROSE = (".md", ".rst", ".tex", ".html", ".htm")
+_PROGRAMS = (".py", ".js", ".ts", ".java", ".c", ".h", ".cpp", ".go", ".rs")
+DOCUMENTS = (*_PROSE, *_PROGRAMS)
+"""Extensions of texts and programs that are one sample each."""
 _MEDIA = tuple(f".{one}" for kind in (Image, Audio, Video) for one in kind.extensions)
 
 FORMATS: dict[str, Signature] = {
@@ -122,7 +126,7 @@ FORMATS: dict[str, Signature] = {
         format="shardex.formats.tar:FORMAT", extensions=(".tar",), beside=(".idx", ".index"), one_file=(".tar",)
     ),
     "jsonl": Signature(format="shardex.formats.jsonl:FORMAT", extensions=_LINES, every=(".json",), one_file=_LINES),
-    "text": Signature(format="shardex.formats.text:FORMAT", every=(".txt",), one_file=(".txt",)),
+    "text": Signature(format="shardex.formats.text:FORMAT", every=(".txt", *DOCUMENTS), one_file=(".txt",)),
     "csv": Signature(format="shardex.formats.csv:FORMAT", extensions=_TABLES, one_file=(".csv",)),
     "parquet": Signature(format="shardex.formats.parquet:FORMAT", extensions=_PARQUET, one_file=_PARQUET),
     "megatron": Signature(
@@ -306,7 +310,8 @@ def _refuse_splits(files: Files, paths: list[str]) -> None:
     """Raise an error for a folder whose files are of several splits: joined, they would train a model on its tests."""
     if not files.folder:
         return
-    found = dict.fromkeys(split for path in paths if (split := named_split(path)))
+    names = (os.path.dirname(path) if path.lower().endswith(DOCUMENTS) else path for path in paths)
+    found = dict.fromkeys(split for name in names if (split := named_split(name)))
     if len(found) > 1:
         folder = str(files)
         raise UnknownFormatError(

@@ -83,9 +83,9 @@ def tokenize(
     a text; the template gets them, a function as its second argument.
 
     Without `workers` the threads of the tokenizer use all cores; `workers` processes have one thread each. `executor`,
-    `on_error`, `mode`, the way to continue after a kill, and `options` of the format are those of `write`. The format is
-    that of the extension of `out`, by default "tokens". The
-    tokenizer, its vocabulary size, `bos`, `eos` and the other arguments are stored with the data (`Dataset.metadata`).
+    `on_error`, `mode`, the way to continue after a kill, and `options` of the format are those of `write`. The format
+    is that of the extension of `out`, by default "tokens". The tokenizer, its vocabulary size, `bos`, `eos` and the
+    other arguments are stored with the data (`Dataset.metadata`).
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> documents = [{"text": "ab"}, {"text": ""}, {"text": "c"}]

@@ -72,7 +72,7 @@ def test_text_files_are_recognised(tmp_path: Path) -> None:
     assert len(opened(tmp_path)) == 2 and len(opened(tmp_path / "notes.md")) == 1
     with pytest.raises(ArgumentError, match=r'expected decode to be "text" or "bytes" .* open with format="jsonl"'):
         opened(tmp_path, decode="json")
-    put(tmp_path / "other" / "a.md", b"x")
+    put(tmp_path / "other" / "a.xyz", b"x")
     with pytest.raises(UnknownFormatError, match=r"expected files that end in \.txt, got 1 others; .* a pattern"):
         opened(tmp_path / "other")
 
@@ -122,3 +122,30 @@ def test_text_that_a_line_cannot_hold_raises(tmp_path: Path, text: str) -> None:
 def test_other_fields_are_refused(tmp_path: Path, schema: Any) -> None:
     with pytest.raises(SchemaError, match=r"expected one field of text for the format text, got .* format jsonl"):
         TextWriter(str(tmp_path / "d"), Features.of(schema))
+
+
+# -- documents ------------------------------------------------------------------------------------------------
+
+
+def test_documents_are_one_sample_each(tmp_path: Path) -> None:
+    put(tmp_path / "a.md", b"# A\n\ntext\n")
+    put(tmp_path / "sub" / "b.html", b"<p>\n")
+    put(tmp_path / "test_c.py", b"import d\n")
+    put(tmp_path / "train_c.py", b"import e\n")
+    put(tmp_path / "LICENSE", b"free")
+    put(tmp_path / "README.md", b"about\n")
+    texts = ["# A\n\ntext\n", "about\n", "<p>\n", "import d\n", "import e\n"]
+    assert sx.open(tmp_path)["text"] == texts
+    assert sx.open(tmp_path / "a.md")[0].text == texts[0]
+    assert len(sx.open(tmp_path / "a.md", lines=True)) == 3
+
+
+def test_documents_and_lines_must_be_told_apart(tmp_path: Path) -> None:
+    put(tmp_path / "a.md", b"a\nb\n")
+    put(tmp_path / "a.txt", b"c\nd\n")
+    with pytest.raises(ArgumentError, match=r"or documents \(\.md, .*\), got both; open with lines=False if"):
+        sx.open(tmp_path)
+    assert (len(sx.open(tmp_path, lines=False)), len(sx.open(tmp_path, lines=True))) == (2, 4)
+    put(tmp_path / "other" / "README.md", b"about")
+    put(tmp_path / "other" / "a.txt", b"c\nd\n")
+    assert sx.open(tmp_path / "other")["text"] == ["c", "d"]

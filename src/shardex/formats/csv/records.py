@@ -295,6 +295,11 @@ def _shown(names: tuple[str, ...]) -> str:
 
 def first_record(source: Source, path: str, dialect: Dialect) -> str | None:
     """Return the first record of a file; None if it has none."""
+    return next(iter(first_records(source, path, dialect, 1)), None)
+
+
+def first_records(source: Source, path: str, dialect: Dialect, count: int) -> list[str]:
+    """Return up to this number of records from the beginning of a file: at least one, if it has some."""
     scanner, size, length = CsvScanner(dialect, None), source.stat(path).size, _HEAD
     while size:
         data = np.frombuffer(source.read(path, [ByteRange(0, min(length, size))])[0], np.uint8)
@@ -306,14 +311,19 @@ def first_record(source: Source, path: str, dialect: Dialect) -> str | None:
             lines = np.append(lines, len(data))
         last = len(data) if unclosed is None else unclosed - 1
         lines = lines[(np.searchsorted(switches, lines) % 2 == 0) & (lines <= last)]
+        found: list[str] = []
         for begin, end in pairwise([0, *(lines + 1).tolist()]):
             record = data[begin:end].tobytes().removesuffix(b"\n").removesuffix(b"\r")
             if record.strip(dialect.space):
-                return _text(record, source, path)
+                found.append(record.decode(errors="replace") if found else _text(record, source, path))
+            if len(found) == count:
+                break
+        if found:
+            return found
         if length >= size:
-            return None if unclosed is None else _text(data[unclosed:].tobytes(), source, path)
+            return [] if unclosed is None else [_text(data[unclosed:].tobytes(), source, path)]
         length *= 4
-    return None
+    return []
 
 
 def _text(record: bytes, source: Source, path: str) -> str:
