@@ -342,6 +342,10 @@ def _remedy(files: Files) -> str:
         return "check the path"
     if len({os.path.splitext(path)[1] for path in files.data}) > 1:
         return f"name the files to read by a pattern such as {_pattern(files)}"
+    if files.data and all(path.lower().endswith(".npz") for path in files.data):
+        return (
+            'open arrays of one length as columns with sx.open(dict(numpy.load("a.npz"))), or store them with sx.write'
+        )
     if _readable_head(files).translate(None, _TEXT) == b"":
         return 'if they are lines of text or of JSON, open them with format="text" or format="jsonl"'
     return 'if they are raw numbers, open them with format="tokens" and dtype=; otherwise write them with sx.write'
