@@ -313,10 +313,10 @@ def _refuse_splits(files: Files, paths: list[str]) -> None:
     names = (os.path.dirname(path) if path.lower().endswith(DOCUMENTS) else path for path in paths)
     found = dict.fromkeys(split for name in names if (split := named_split(name)))
     if len(found) > 1:
-        folder = str(files)
+        folder, one = str(files), "train" if "train" in found else next(iter(found))
         raise UnknownFormatError(
             f"{files}: expected the files of one split, got {', '.join(found)}; open one with "
-            f'sx.load_dataset("{folder}")["{next(iter(found))}"], or all files as one dataset by a pattern such as '
+            f'sx.load_dataset("{folder}")["{one}"], or all files as one dataset by a pattern such as '
             f"{_pattern(files)}"
         )
 

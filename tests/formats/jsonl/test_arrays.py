@@ -7,7 +7,11 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import datasets
+import duckdb
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -176,6 +180,32 @@ def test_a_list_beside_other_values_must_be_chosen(tmp_path: Path, indent: int |
     put(tmp_path / "b.json", json.dumps(SAMPLES).encode())
     with pytest.raises(FormatError, match="expected an object with a list 'data', got an array; open without field="):
         len(sx.open(tmp_path / "b.json", field="data"))
+
+
+@pytest.mark.parametrize("orient", [None, "split", "columns"])
+def test_tables_that_pandas_writes_by_columns_raise(tmp_path: Path, orient: Any) -> None:
+    frame = pd.DataFrame({"n": [1, 2], "t": ["a", "b"]})
+    frame.to_json(tmp_path / "a.json", orient=orient)
+    with pytest.raises(
+        FormatError, match=r"got the columns of a table, as pandas .* orient=\"records\"\), or open with"
+    ):
+        sx.open(tmp_path / "a.json")
+    assert len(sx.open(tmp_path / "a.json", field=False)) == 1
+    frame.to_json(tmp_path / "b.json", orient="records", indent=2)
+    assert [dict(one) for one in sx.open(tmp_path / "b.json")] == frame.to_dict("records")
+
+
+def test_json_of_other_tools(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"n": [1, 2], "t": ["a", "b"]})
+    pl.from_pandas(frame).write_json(tmp_path / "polars.json")
+    pl.from_pandas(frame).write_ndjson(tmp_path / "polars.ndjson")
+    duckdb.sql(f"COPY (SELECT * FROM frame) TO '{tmp_path}/duckdb.json'")
+    duckdb.sql(f"COPY (SELECT * FROM frame) TO '{tmp_path}/array.json' (ARRAY true)")
+    hub = datasets.Dataset.from_pandas(frame)
+    hub.to_json(tmp_path / "hub.json")
+    hub.to_json(tmp_path / "hub-array.json", lines=False)
+    for path in tmp_path.glob("*json"):
+        assert [dict(one) for one in sx.open(path)] == frame.to_dict("records"), path
 
 
 def test_objects_that_python_alone_reads(tmp_path: Path) -> None:

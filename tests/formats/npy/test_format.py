@@ -71,7 +71,7 @@ def test_rows_of_arrays_of_any_rank(tmp_path: Path, shape: tuple[int, ...]) -> N
     assert str(ds.features) == f"x float32[{', '.join(map(str, shape[1:]))}]" and len(ds) == len(both)
     assert ds.read(np.arange(len(ds)))["x"].tolist() == both.tolist() == [one.x.tolist() for one in ds]
     assert sx.open(tmp_path, schema={"y": sx.Array("float32", shape[1:])}).fields == ["y"]
-    with pytest.raises(SchemaError, match="expected one array of shape .* - at field y"):
+    with pytest.raises(SchemaError, match=r"expected one array of shape .* - at field y"):
         sx.open(tmp_path, schema={"y": sx.Array("float32", (9,))})
     if len(ds):
         assert sx.write(tmp_path / "c", ds)[-1].x.shape == shape[1:]

@@ -53,7 +53,8 @@ def _begins_with_a_line(source: Source, path: str) -> bool:
         if rest.strip(_SPACE):
             return is_json(line)
         if size <= length:
-            return is_json(line) and not _lists_of_objects(_members(line) or {})
+            members = _members(line) or {}
+            return is_json(line) and not _lists_of_objects(members) and not _is_table(members)
     return False
 
 
@@ -128,6 +129,11 @@ class JsonScanner:
                 keys = ", ".join([*members][:_MOST_KEYS])
                 raise FormatError(f"{name}: expected an object with a list {self.field!r}, got one with {keys}")
             return self.field
+        if self.field is None and _is_table(members):
+            raise FormatError(
+                f"{name}: expected samples, got the columns of a table, as pandas writes them; write them with "
+                'DataFrame.to_json(path, orient="records"), or open with field=False if the object is one sample'
+            )
         if self.field is False or not lists:
             return None
         if len(members) == 1:
@@ -158,6 +164,13 @@ def _members(data: bytes | memoryview) -> dict[str, msgspec.Raw] | None:
 def _lists_of_objects(members: Mapping[str, msgspec.Raw]) -> list[str]:
     """Return the keys whose values are lists that begin with an object."""
     return [key for key, value in members.items() if re.match(rb"\[\s*\{", memoryview(value))]
+
+
+def _is_table(members: Mapping[str, msgspec.Raw]) -> bool:
+    """Return whether an object is a table of pandas in one of its default forms."""
+    if members.keys() == {"columns", "index", "data"}:
+        return True
+    return bool(members) and all(re.match(rb"\{\s*\"0\"\s*:", memoryview(one)) for one in members.values())
 
 
 def _end(data: memoryview) -> int:
