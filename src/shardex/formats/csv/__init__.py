@@ -32,7 +32,7 @@ from shardex.formats.csv.cells import (
     fields_of,
     refuse_features,
 )
-from shardex.formats.csv.records import CsvScanner, Dialect, first_record, first_records
+from shardex.formats.csv.records import TABS, CsvScanner, Dialect, delimiter_of, first_record
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.lines import NumberedLines, check_bad_lines, data_files, index_of_right_lines
 from shardex.formats.record_fields import RecordFields, check_infer_from, record_fields
@@ -51,10 +51,6 @@ __all__ = [
 _MOST_BYTES = 1 << 30
 """Bytes that are parsed at once; Arrow takes less than 2 GiB."""
 EXTENSION = ".csv"
-TABS = (".tsv", ".tab")
-_OTHER_DELIMITERS = (";", "\t", "|")
-_SNIFFED = 16
-"""Records that show the delimiter."""
 EXTENSIONS = (EXTENSION, *TABS)
 
 
@@ -84,7 +80,7 @@ def open(
     """
     check_bad_lines(bad_lines)
     files = data_files(files, EXTENSIONS)
-    dialect = Dialect(_delimiter_of(files, quote) if delimiter is None else delimiter, quote)
+    dialect = Dialect(delimiter_of(files, quote) if delimiter is None else delimiter, quote)
     given = None if names is None else _checked_texts("names", names)
     found, columns = _columns(files, dialect, header, given)
     parser = CsvParser(dialect, columns, ("", *_checked_texts("missing", missing or ())))
@@ -97,38 +93,6 @@ def open(
     rows = CsvRows(files, index, parser, None if schema is None else Features.of(schema), infer_from)
     rows.rebuild = rebuild
     return rows
-
-
-def _delimiter_of(files: Files, quote: str) -> str:
-    """Return the delimiter: a tab for some extensions, else a comma, or another sign if the first records show it."""
-    tabs = {path.lower().endswith(TABS) for path in files.paths}
-    if len(tabs) > 1:
-        raise ArgumentError(
-            f"{files}: expected files with one delimiter, got {EXTENSION} and {TABS[0]} files; choose some by a "
-            "pattern, or pass delimiter="
-        )
-    if tabs == {True}:
-        return "\t"
-    dialects = [Dialect(sign, quote) for sign in (",", *_OTHER_DELIMITERS) if sign != quote]
-    found = {one.delimiter: _widths(files, one) for one in dialects}
-    if "," not in found or not (comma := found[","]) or comma[0] > 1:
-        return ","
-    likely = [sign for sign, widths in found.items() if widths and widths[0] > 1]
-    right = [sign for sign in likely if len({*found[sign]}) == 1]
-    if len(right) == 1 or not likely:
-        return right[0] if right else ","
-    raise FormatError(
-        f"{files.name(0)}: expected cells that are separated by commas, got one column, and "
-        f'{" and ".join(map(repr, likely))} in its name; pass delimiter={likely[0]!r}, or delimiter="," if it is that'
-    )
-
-
-def _widths(files: Files, dialect: Dialect) -> list[int]:
-    """Return the number of cells in the first records of the first file that has some."""
-    for path in files.paths:
-        if records := first_records(files.source, path, dialect, _SNIFFED):
-            return [len(dialect.cells(record)) for record in records]
-    return []
 
 
 def _checked_texts(option: str, given: Sequence[str]) -> tuple[str, ...]:

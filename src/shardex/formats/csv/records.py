@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError
-from shardex.files import Scan
+from shardex.files import Files, Scan
 from shardex.formats.lines import BOM, whole_file
 from shardex.kernel import Bytes, Integers
 from shardex.sources import ByteRange, Source
@@ -30,6 +30,11 @@ _AHEAD = 8
 _HEAD = 64 << 10
 _NEWLINE, _RETURN = b"\n\r"
 _SPACE = " \t\r\v\f"
+TABS = (".tsv", ".tab")
+"""Extensions of files whose cells are separated by tabs."""
+_OTHER_DELIMITERS = (";", "\t", "|")
+_SNIFFED = 16
+"""Records that show the delimiter."""
 _MOST_SHOWN = 1000
 """Characters of column names in a message."""
 
@@ -323,6 +328,38 @@ def first_records(source: Source, path: str, dialect: Dialect, count: int) -> li
         if length >= size:
             return [] if unclosed is None else [_text(data[unclosed:].tobytes(), source, path)]
         length *= 4
+    return []
+
+
+def delimiter_of(files: Files, quote: str) -> str:
+    """Return the delimiter: a tab for some extensions, else a comma, or another sign if the first records show it."""
+    tabs = {path.lower().endswith(TABS) for path in files.paths}
+    if len(tabs) > 1:
+        raise ArgumentError(
+            f"{files}: expected files with one delimiter, got .csv and {TABS[0]} files; choose some by a "
+            "pattern, or pass delimiter="
+        )
+    if tabs == {True}:
+        return "\t"
+    dialects = [Dialect(sign, quote) for sign in (",", *_OTHER_DELIMITERS) if sign != quote]
+    found = {one.delimiter: _widths(files, one) for one in dialects}
+    if "," not in found or not (comma := found[","]) or comma[0] > 1:
+        return ","
+    likely = [sign for sign, widths in found.items() if widths and widths[0] > 1]
+    right = [sign for sign in likely if len({*found[sign]}) == 1]
+    if len(right) == 1 or not likely:
+        return right[0] if right else ","
+    raise FormatError(
+        f"{files.name(0)}: expected cells that are separated by commas, got one column, and "
+        f'{" and ".join(map(repr, likely))} in its name; pass delimiter={likely[0]!r}, or delimiter="," if it is that'
+    )
+
+
+def _widths(files: Files, dialect: Dialect) -> list[int]:
+    """Return the number of cells in the first records of the first file that has some."""
+    for path in files.paths:
+        if records := first_records(files.source, path, dialect, _SNIFFED):
+            return [len(dialect.cells(record)) for record in records]
     return []
 
 
