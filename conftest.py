@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import itertools
 import os
 import signal
 import sys
@@ -54,10 +55,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_tests = itertools.count()
+
+
 @pytest.fixture(autouse=True)
 def _temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make temporary folders where pytest removes them, also those of examples in docstrings."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.getbasetemp()))
+    """Make temporary folders where pytest removes them, also those of examples in docstrings.
+
+    Each test has a default catalog of its own, and no catalogs that the user has mounted.
+    """
+    base = tmp_path_factory.getbasetemp()
+    monkeypatch.setattr(tempfile, "tempdir", str(base))
+    monkeypatch.setenv("SHARDEX_CATALOG", str(base / "catalogs" / f"{next(_tests)}.db"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(base / "config"))
+    monkeypatch.delenv("SHARDEX_CATALOGS", raising=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

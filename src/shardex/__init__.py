@@ -1,11 +1,12 @@
 """shardex: one dataset API over sharded files.
 
 Write samples once, or open the shards you have (tar, JSONL, token files, bins, Arrow, Parquet; local, HTTP or S3).
-Then read any sample by position, iterate over globally shuffled batches, filter with SQL, and edit. Seven things to
+Then read any sample by position, iterate over globally shuffled batches, filter with SQL, and edit. Eight things to
 know:
 
 `Dataset`   samples by position; `open` makes one from files, and every view of one is a `Dataset` again
 `Loader`    batches for training: shuffled, split among ranks, resumed at the exact sample
+`Catalog`   names for datasets, with versions and tags: ``open("@corpus@3")``
 `Writer`    takes samples and publishes all of them or none; `create` and `write` make one
 `Features`  the schema of a sample: `Array`, `Value`, `Text`, `Json`, ... for each field
 `packable`  turns a class of yours into a sample type; a `lens` converts between two of them, both ways
@@ -28,6 +29,7 @@ __all__ = [
     "Batch",
     "Bytes",
     "Cast",
+    "Catalog",
     "ClassLabel",
     "Columns",
     "Dataset",
@@ -97,6 +99,7 @@ if _typing.TYPE_CHECKING:
     from shardex import ray as ray
     from shardex import store as store
     from shardex import testing as testing
+    from shardex.catalog import Catalog
     from shardex.dataset import (
         Dataset,
         DatasetDict,
@@ -155,6 +158,7 @@ else:
     _MODULE_OF = _importlib.import_module("shardex.lazy_door").import_later(
         __name__,
         {
+            "catalog": "Catalog",
             "dataset": "Dataset DatasetDict Writer concat create index join load_dataset mix open temperature write",
             "errors": "ShardexError",
             "kernel": "Columns Masked Ragged",

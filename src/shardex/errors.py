@@ -6,6 +6,7 @@
     ├── RowError (IndexError)                 a row or position outside the dataset
     ├── FieldError (KeyError)                 a field that the dataset does not have
     ├── UnknownKeyError (KeyError)            a key that no sample has
+    ├── CatalogError (KeyError)               a name, version or tag that a catalog does not have
     ├── UnknownSplitError (KeyError, ValueError)  a split (train, test, ...) that the data does not have
     ├── DuplicateKeyError (ValueError)        the same key for two samples
     ├── ArgumentError (TypeError, ValueError) an argument that the function does not accept
@@ -19,6 +20,7 @@
     ├── CacheChangedError (ValueError)        a cache of another generator or of other fields
     ├── StateError (ValueError)               a saved loader state that belongs to another run
     ├── CommitConflict (RuntimeError)         an edit that conflicts with a concurrent commit
+    ├── ConflictError (RuntimeError)          a name in a catalog that another put was faster to change
     ├── QueryError (ValueError)               SQL that is invalid, not allowed, or took too long
     ├── LensError (TypeError)                 no lens between two types, several, or one without a putter
     │   └── LawError                          a lens whose getter and putter contradict each other
@@ -59,10 +61,12 @@ __all__ = [
     "AlreadyExistsError",
     "ArgumentError",
     "CacheChangedError",
+    "CatalogError",
     "ChecksumError",
     "ClosedError",
     "CommitConflict",
     "ConditionalPutError",
+    "ConflictError",
     "DuplicateKeyError",
     "FieldError",
     "ForkSafetyError",
@@ -122,6 +126,13 @@ class UnknownKeyError(ShardexError, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
+class CatalogError(ShardexError, KeyError):
+    """A name, a version or a tag that a catalog does not have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
 class UnknownSplitError(ShardexError, KeyError, ValueError):
     """A split (train, test, ...) that the data does not have."""
 
@@ -175,6 +186,10 @@ class StateError(ShardexError, ValueError):
 
 class CommitConflict(ShardexError, RuntimeError):
     """An edit of rows or fields that a concurrent commit changed; none of the edit was applied."""
+
+
+class ConflictError(ShardexError, RuntimeError):
+    """A name in a catalog whose newest version is not the expected one; nothing was changed."""
 
 
 class QueryError(ShardexError, ValueError):

@@ -39,14 +39,13 @@ from shardex.cli.terminal import (
     to_json,
 )
 from shardex.cli.writing_commands import convert, tokenize
-from shardex.dataset import Dataset
+from shardex.dataset import Dataset, bytes_on_disk
 from shardex.errors import ShardexError
 from shardex.features import ClassLabel, Feature, Image, Optional
 from shardex.files import Index, display_name
 from shardex.formats import ShardRows, open_rows
 from shardex.kernel import KERNEL
 from shardex.media import image_info
-from shardex.sources import is_url
 
 _WIDTH = 76
 _FIRST_VALUES = 6
@@ -130,7 +129,7 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
         "version": rows.pinned.get("version"),
         "samples": len(rows),
         "shards": rows.shard_count,
-        "bytes": _bytes_on_disk(rows),
+        "bytes": bytes_on_disk(rows),
         "fingerprint": rows.fingerprint,
     }
     if (sampled := getattr(rows, "sampled_rows", None)) is not None:
@@ -143,19 +142,6 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
     print_rows((name, value) for name, value in facts.items() if value is not None)
     print()
     print_rows([("field", "feature"), *((name, str(feature)) for name, feature in rows.features.items())])
-
-
-def _bytes_on_disk(rows: ShardRows) -> int | None:
-    """Total size of the files; None for remote files, whose sizes would take many requests."""
-    names = dict.fromkeys(rows.shard_names())
-    return None if any(map(is_url, names)) else sum(map(os.path.getsize, dict.fromkeys(map(_stored_file, names))))
-
-
-def _stored_file(name: str) -> str:
-    """Return the path of a file, or of the archive that a name such as ``a.zip/b.jsonl`` is in."""
-    while not os.path.exists(name) and os.path.dirname(name) != name:
-        name = os.path.dirname(name)
-    return name
 
 
 def _path(rows: ShardRows) -> str:
@@ -304,7 +290,7 @@ def index(
         "bytes": found.nbytes,
         "bytes_per_sample": round(found.nbytes / max(1, len(found)), 1),
         "seconds": round(seconds, 3),
-        "mb_per_second": round(size / 1e6 / seconds, 1) if built and (size := _bytes_on_disk(rows)) else None,
+        "mb_per_second": round(size / 1e6 / seconds, 1) if built and (size := bytes_on_disk(rows)) else None,
     }
     if as_json:
         print_json(facts)

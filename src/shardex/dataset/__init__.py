@@ -6,6 +6,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 
 - `dataset`: the class `Dataset`; `sample_view` has its ways to read, `subset_view` those to choose samples
 - `open`: files, rows and lists to a `Dataset`; `index` also saves an index for SQL or checksums
+- `references`: how a dataset is described, for catalogs and trackers, so that it can be opened again
 - `views`: sorted views, field errors, the text that describes a view, and iterators over batches
 - `show`: a figure of the first samples, for notebooks
 - `split_views`: splits by class, group or time; samplings by class or weight
@@ -53,6 +54,7 @@ __all__ = [
     "SampleFailure",
     "Writer",
     "byte_size",
+    "bytes_on_disk",
     "call_function",
     "changes",
     "column_result",
@@ -99,6 +101,7 @@ if TYPE_CHECKING:
     from shardex.dataset.mix import MixRows, mix, temperature
     from shardex.dataset.open import index, open
     from shardex.dataset.read_size import ReadSize, byte_size
+    from shardex.dataset.references import bytes_on_disk
     from shardex.dataset.typed_views import changes, lens_to
     from shardex.dataset.views import DataIterator
     from shardex.dataset.write import write
@@ -120,6 +123,7 @@ else:
             "mix": "MixRows mix temperature",
             "open": "index open",
             "read_size": "ReadSize byte_size",
+            "references": "bytes_on_disk",
             "typed_views": "changes lens_to",
             "views": "DataIterator",
             "write": "write",

@@ -19,6 +19,7 @@ from shardex.dataset.layers import in_classes_of
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import stored_samples
+from shardex.dataset.references import Registration
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Features, infer
 from shardex.files import AllOrNothing, Stage
@@ -34,14 +35,21 @@ _UNLIMITED = 1 << 62
 
 
 def create(
-    path: str | os.PathLike[str], schema: Any = None, *, format: str | None = None, mode: str = "create", **options: Any
+    path: str | os.PathLike[str],
+    schema: Any = None,
+    *,
+    format: str | None = None,
+    mode: str = "create",
+    register: str | None = None,
+    **options: Any,
 ) -> Writer:
     """Start writing a dataset to a folder or URL. Use it in a ``with`` block, which publishes the samples at its end.
 
     A name such as ``a.parquet`` is one file of this format (.parquet, .jsonl, .csv, .txt, .tar, .npy); other names are
     folders, in the native format or in `format`. `schema` is a dict of fields, a class with annotations or Features;
     without one it is inferred from the first samples. `mode` is for a target that exists: "create" raises, "append"
-    adds, "overwrite" replaces it.
+    adds, "overwrite" replaces it. With ``register="@name"`` the dataset is the next version of this name in a catalog
+    (see `Catalog`).
 
     >>> import tempfile; folder = tempfile.mkdtemp() + "/d"
     >>> with create(folder, {"x": int}) as out:
@@ -49,7 +57,7 @@ def create(
     >>> len(open_dataset(folder))
     2
     """
-    return Writer(os.fspath(path), schema, format, mode, options)
+    return Writer(os.fspath(path), schema, format, mode, options, register)
 
 
 class Writer(AllOrNothing):
@@ -58,9 +66,18 @@ class Writer(AllOrNothing):
     _file: Stage | None = None
     """Publishes the one file of a target that is a file; the format writes it as a folder into this stage."""
 
-    def __init__(self, path: str, schema: Any, format: str | None, mode: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        path: str,
+        schema: Any,
+        format: str | None,
+        mode: str,
+        options: Mapping[str, Any],
+        register: str | None = None,
+    ) -> None:
         format, is_file = target_format(path, format)
         module, self._format = format_named(format), format
+        self._registration = None if register is None else Registration(register)
         options = check_options(module.create, format, options)
         self._place = place_of(path)
         self.path = self._place.url
@@ -206,6 +223,13 @@ class Writer(AllOrNothing):
         except SchemaError as error:
             raise self._explained(error) from None
         self.samples += len(columns)
+
+    def close(self) -> None:
+        """Publish everything, and register it; if publishing fails, discard everything. Closing again does nothing."""
+        registration = None if self._closed else self._registration
+        super().close()
+        if registration is not None:
+            registration.put(open_dataset(self.path, format=self._format))
 
     def _publish(self) -> None:
         if self._shards is None:

@@ -18,6 +18,7 @@ from shardex.dataset.huggingface import to_huggingface
 from shardex.dataset.layers import RenamedRows
 from shardex.dataset.media_rows import decode_view, over_stored
 from shardex.dataset.pack import Strategy, packs_of
+from shardex.dataset.references import content_of, reference_of
 from shardex.dataset.show import overview, show
 from shardex.dataset.sliding import Missing, sliding_rows
 from shardex.dataset.stacked_rows import StackedRows
@@ -33,6 +34,9 @@ from shardex.order import Order
 from shardex.other_names import DATASET, MAP, missing_attribute, refuse
 from shardex.rows import AbstractRows
 from shardex.samples import Batch, Lens, T_co
+
+if TYPE_CHECKING:
+    from shardex.catalog import Content
 
 U = TypeVar("U")
 
@@ -376,6 +380,25 @@ class Dataset(SubsetView[T_co]):
     def to_pandas(self, fields: Sequence[str] | None = None) -> Any:
         """Return all samples as a `pandas.DataFrame`; classes are categories."""
         return stream.to_pandas(self if fields is None else self.select(*fields))
+
+    def reference(self) -> dict[str, Any]:
+        """Return a small dict of JSON values for checkpoints and experiment trackers: which data these are.
+
+        ``sx.open(reference)`` opens the same data again, and raises an error if they have changed since. It has the
+        fingerprint, URLs, format, options and the number of samples, and the name and version if the dataset was opened
+        by these. Views other than a `select` have none: take the reference of the dataset that was opened.
+
+        >>> import shardex as sx, tempfile
+        >>> ds = sx.write(tempfile.mkdtemp() + "/d", [{"x": 1}])
+        >>> reference = ds.reference(); more = sx.write(ds.reference()["urls"][0], [{"x": 2}], mode="append")
+        >>> len(more), len(sx.open(reference)), reference["format"], reference["options"]
+        (2, 1, 'arrow', {'version': 1})
+        """
+        return reference_of(self)
+
+    def content(self) -> Content:
+        """Return what a catalog stores about this dataset."""
+        return content_of(self)
 
     # -- how it is shown --------------------------------------------------------------------------------------
 

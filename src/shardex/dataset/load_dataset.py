@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, overload
+from typing import Any, cast, overload
 
+from shardex.catalog import is_reference
 from shardex.dataset.combine import concat
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict, unknown_split
 from shardex.dataset.from_table import HubDataset, is_table
+from shardex.dataset.layers import source_rows
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.splits import DataFiles, Paths, SplitFinder, SplitSlice, Unit, parse_splits
 from shardex.errors import ArgumentError
+from shardex.formats import ShardRows
 
 HubSplits = Mapping[str, HubDataset]
 """A `datasets.DatasetDict`, as type checkers see it."""
@@ -71,7 +74,7 @@ def load_dataset(
     "val" are looked for in file and folder names below the common parent folder; without one, files are ``train``.
     `split` is a name, a slice such as ``"train[:100]"`` or ``"train[10%:20%]"``, or a sum of these.
     `data_files` gives the files of each split as a dict (or those of ``train``), relative to `path`. A Hugging Face
-    `datasets.DatasetDict` as `path` is converted without a copy.
+    `datasets.DatasetDict` as `path` is converted without a copy. ``"@name"`` is a dataset in a catalog, as for `open`.
     `sample_type` is the type of the samples. Other options are those of `open`, used for every split.
 
     >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp()
@@ -98,6 +101,11 @@ def _splits(
     path: Paths | HubSplits | None, sample_type: Any, data_files: DataFiles | None, options: Mapping[str, Any]
 ) -> dict[str, Callable[[], Dataset]]:
     """Return a function for each split that opens it."""
+    if is_reference(path):
+        if data_files is not None:
+            raise ArgumentError("expected no data_files with a name in a catalog, got some")
+        whole: Dataset = open_dataset(cast(Any, path), sample_type, **options)
+        return _registered_splits(whole, sample_type)
     if isinstance(path, Mapping):
         if not is_table(path) or data_files is not None:
             raise ArgumentError(
@@ -108,6 +116,24 @@ def _splits(
     finder = SplitFinder(options.get("format"), {name: options[name] for name in _PLACES if name in options})
     units = finder.from_names(path) if data_files is None else finder.from_data_files(path, data_files)
     return {name: partial(_open, some, sample_type, options) for name, some in units.items()}
+
+
+def _registered_splits(whole: Dataset, sample_type: Any) -> dict[str, Callable[[], Dataset]]:
+    """Return the splits of a dataset that was opened by its name in a catalog, and so was compared with its record."""
+    rows = source_rows(whole.rows)
+    assert isinstance(rows, ShardRows)
+    opened = rows.opened
+    places = {name: opened.access[name] for name in _PLACES if name in opened.access}
+    units = SplitFinder(opened.format, places).from_names(opened.what)
+    if len(units) == 1:
+        return {name: lambda: whole for name in units}
+    options = {**opened.options, **opened.access, "format": opened.format}
+
+    def open_split(some: Sequence[Unit]) -> Dataset:
+        found = _open(some, sample_type if whole.chosen is None else None, options)
+        return found if whole.chosen is None else found.select(whole.chosen)
+
+    return {name: partial(open_split, some) for name, some in units.items()}
 
 
 def _part(dataset: Dataset, chosen: SplitSlice) -> Dataset:

@@ -6,16 +6,18 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
+from shardex.catalog import is_reference, resolve
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.from_table import ArrowStream, HubDataset, from_columns, from_table, is_table
-from shardex.dataset.layers import TypedRows
+from shardex.dataset.layers import TypedRows, source_rows
 from shardex.dataset.media_rows import media_decoded
 from shardex.dataset.memory_rows import ListRows
+from shardex.dataset.references import fingerprint_of, mark
 from shardex.dataset.typed_views import check_type, features_wanted_by
-from shardex.errors import ArgumentError
+from shardex.errors import ArgumentError, StaleIndexError
 from shardex.features import Features
-from shardex.files import What
-from shardex.formats import open_rows
+from shardex.files import What, display_name
+from shardex.formats import ShardRows, open_rows
 from shardex.rows import AbstractRows, AdaptedRows, Rows
 from shardex.samples import T_co, fields_of, is_sample_class
 from shardex.workers import ExecutorLike
@@ -45,6 +47,11 @@ def open(
     DuckDB relation, another object with ``__arrow_c_stream__``, a Hugging Face dataset, or rows (see `Rows`). Tables
     are not copied. A Hugging Face dataset keeps its features and its order; formats and transforms are ignored.
 
+    ``"@corpus"``, ``"@team/corpus@3"`` and ``"@corpus:stable"`` are names in a catalog (`Catalog`): the newest version,
+    one by its number, one by its tag. A dict that ``ds.reference()`` has returned opens that dataset. Both raise
+    `StaleIndexError` if the data have changed since they were registered. (A local path that begins with "@" is
+    written ``"./@path"``.)
+
     Remote files (``s3://bucket/train-{000..099}.tar``) are read by ranges and cached: `cache` is the folder (False: in
     memory), `cache_limit` its size ("50 GB"), and `access` is "auto", "ranged" or "whole". Compressed files (``.gz``,
     ``.zst``, ``.bz2``, ``.xz``, ``.zip``) are read like plain ones: `compressed` is "access_points", "copy" (a
@@ -60,6 +67,8 @@ def open(
     >>> open({"x": [1, 2], "name": ["a", "b"]})[0]
     DictSample(x=1, name='a')
     """
+    if is_reference(what):
+        return _open_registered(what, sample_type, format, schema, options)
     rows = _rows_of(what, sample_type, format, schema, options)
     opened: Dataset[Any] = rows if isinstance(rows, Dataset) else Dataset(media_decoded(_abstract(rows)))
     return opened if sample_type is None else opened.as_type(sample_type)
@@ -85,6 +94,33 @@ def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, optio
     if schema is not None:
         options["schema"] = Features.of(schema)
     return open_rows(what, format, wanted=features_wanted_by(sample_type), **options)
+
+
+def _open_registered(
+    what: Any, sample_type: Any, format: str | None, schema: Any, options: dict[str, Any]
+) -> Dataset[Any]:
+    """Open what a name in a catalog or a reference stands for, and compare the data with what was registered."""
+    found = resolve(what, options.pop("trusted", None))
+    content = found.content
+    if format not in (None, content.format):
+        raise ArgumentError(f"{found.label}: expected no format, or {content.format} as it has, got {format!r}")
+    given = {**content.open_options, **options, **({} if schema is None else {"schema": schema})}
+    untrusted = {} if found.trusted else {"trusted": False}
+    typed = sample_type if content.fields is None else None
+    opened: Dataset[Any] = open(content.what, typed, format=content.format, **given, **untrusted)
+    rows = source_rows(opened.rows)
+    assert isinstance(rows, ShardRows)
+    if (known := fingerprint_of(rows)) != content.fingerprint:
+        raise StaleIndexError(
+            f"{found.label}: expected the data that were registered (fingerprint {content.fingerprint}, "
+            f"{content.samples} samples), got others (fingerprint {known}, {len(rows)} samples) in "
+            f"{display_name(content.what)}; register them as a new version, or open them by their path"
+        )
+    mark(opened, found.name, found.version)
+    if content.fields is not None:
+        opened = opened.select(content.fields)
+        return opened if sample_type is None else opened.as_type(sample_type)
+    return opened
 
 
 def _abstract(rows: Rows) -> AbstractRows:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 PLUMBING = frozenset(
     (
-        *("advise", "chosen", "chunks", "column", "extracted", "in_python", "media_fields", "notes"),
+        *("advise", "chosen", "chunks", "column", "content", "extracted", "in_python", "media_fields", "notes"),
         *("order", "present", "rows", "sample", "sql_columns", "stored", "through"),
     )
 )

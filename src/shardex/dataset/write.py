@@ -16,6 +16,7 @@ from shardex.dataset.layers import in_classes_of
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
+from shardex.dataset.references import Registration
 from shardex.dataset.typed_views import put_views
 from shardex.dataset.write_job import Began, part_rows, warn_of_left_out, write_in_parts
 from shardex.dataset.write_steps import WriteSteps
@@ -46,6 +47,7 @@ def write(
     progress: bool | None = None,
     through: Lens[Any, Any] | None = None,
     onto: Dataset[Any] | None = None,
+    register: str | None = None,
     **options: Any,
 ) -> Dataset:
     """Write all samples of a list, a generator, a dataset, or anything else that `open` takes, and open the result.
@@ -67,6 +69,9 @@ def write(
     With a lens in `through`, `samples` are views: each is put back into the sample of `onto` at the same position, and
     the results are written. Without `onto` the lens must be able to make a sample from a view alone.
 
+    With ``register="@name"`` the result is the next version of this name in a catalog (see `Catalog`). Its parent is
+    the dataset of a catalog that `samples` is a view of.
+
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> ds = write(folder + "/a", [{"x": 1}, {"x": 2}]); ds[1]
     DictSample(x=2)
@@ -79,6 +84,7 @@ def write(
     steps.check()
     check_options(module.create, format, options, _parameters())
     source = samples_of(samples)
+    registration = None if register is None else Registration(register, source)
     if transform is None and through is None and mode != "append":
         options = {**_stored_metadata(source, format), **options}
     if not steps.any and isinstance(source, Dataset):
@@ -104,7 +110,7 @@ def write(
             )
             made = write(path, result, format=format, mode=mode, progress=progress, **options)
         made.left_out = result.left_out
-        return made
+        return _registered(made, registration)
     if in_parts or (
         through is None and not is_file and _is_large(os.fspath(path), source, steps, format, mode, options)
     ):
@@ -124,16 +130,24 @@ def write(
             began=began,
         )
         warn_of_left_out(os.fspath(path), result.left_out, len(whole))
-        return result
+        return _registered(result, registration)
     if schema is None and is_stream(source) and source.features is not None:
         source = HubStream(source)
         schema = None if is_file else module.existing_schema(place_of(os.fspath(path)), mode)
     while True:
         try:
-            return _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
+            written = _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
+            return _registered(written, registration)
         except SchemaError:
             if schema is not None or not isinstance(source, HubStream) or not source.widen():
                 raise
+
+
+def _registered(written: Dataset, registration: Registration | None) -> Dataset:
+    """Return a dataset that was written; put it into a catalog first if that was asked for."""
+    if registration is not None:
+        registration.put(written)
+    return written
 
 
 @contextmanager

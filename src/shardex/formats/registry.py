@@ -154,6 +154,8 @@ class Opened:
     options: Mapping[str, Any] = field(default_factory=dict)
     access: Mapping[str, Any] = field(default_factory=dict)
     """Options for reading remote files on this machine, which do not change the data."""
+    known_as: tuple[str, int | None] | None = None
+    """Name and version in a catalog, if the data were opened by these."""
 
 
 class ShardRows(AbstractRows):
@@ -204,6 +206,7 @@ def _open_again(opened: Opened, fingerprint: str, keys: str = "") -> ShardRows:
             f"{display_name(opened.what)}: expected the data that was opened ({fingerprint}), it has changed since "
             f"({found})"
         )
+    rows.opened = opened
     return rows
 
 

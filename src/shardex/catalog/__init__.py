@@ -1,0 +1,67 @@
+"""Names for datasets: a catalog maps ``corpus@3`` to what has to be opened, and to its fingerprint.
+
+In: names, and the `Content` of a dataset. Out: a `DatasetRecord`, and for ``@team/corpus`` what `open` has to open.
+This room opens no data: it knows records, not datasets.
+
+- `catalog`: the class `Catalog`: put, get, list, search, tag, history, remove; `resolve` for names that begin with "@"
+- `names`: names, versions and tags
+- `mounts`: which catalog a name is looked up in
+- `records`: the record of a version as JSON, references, and what a search matches
+- `addresses`: what records may name if they are not trusted
+- `schemas`: comparison of schemas, classes and stubs made of them
+- `backend`: what a storage for records implements, and which one a URL means
+- `sqlite_file`: records in an SQLite file
+- `record_folder`: records as JSON files in a folder or a bucket
+"""
+
+from typing import TYPE_CHECKING
+
+from shardex.lazy_door import import_later
+
+__all__ = [
+    "Backend",
+    "Catalog",
+    "Content",
+    "DatasetRecord",
+    "Parent",
+    "RecordQuery",
+    "Resolved",
+    "class_of",
+    "compare_schemas",
+    "decode",
+    "encode",
+    "find_catalog",
+    "is_reference",
+    "parse",
+    "resolve",
+    "stub_of",
+    "to_plain",
+    "to_reference",
+]
+
+if TYPE_CHECKING:
+    from shardex.catalog.backend import Backend
+    from shardex.catalog.catalog import Catalog, Resolved, find_catalog, resolve
+    from shardex.catalog.names import is_reference, parse
+    from shardex.catalog.records import (
+        Content,
+        DatasetRecord,
+        Parent,
+        RecordQuery,
+        decode,
+        encode,
+        to_plain,
+        to_reference,
+    )
+    from shardex.catalog.schemas import class_of, compare_schemas, stub_of
+else:
+    import_later(
+        __name__,
+        {
+            "backend": "Backend",
+            "catalog": "Catalog Resolved find_catalog resolve",
+            "names": "is_reference parse",
+            "records": "Content Parent RecordQuery DatasetRecord decode encode to_plain to_reference",
+            "schemas": "class_of compare_schemas stub_of",
+        },
+    )

@@ -1,0 +1,315 @@
+"""`Catalog`: names for datasets, with versions and tags; what users call. `resolve` is what `open` calls.
+
+A backend stores the records (`backend`); here are the rules that all of them share: compare-and-swap, what a put takes
+over from the newest version, errors with the nearest name, and which records are trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import msgspec
+
+from shardex.catalog.addresses import check_untrusted, check_without_secrets
+from shardex.catalog.backend import Backend, backend_at
+from shardex.catalog.mounts import default_catalog, mounted, mounts, split_mount
+from shardex.catalog.names import Address, check_name, check_tag, parse
+from shardex.catalog.records import Content, DatasetRecord, Described, Parent, RecordQuery, from_reference
+from shardex.errors import ArgumentError, CatalogError, ConflictError, nearest
+
+_ATTEMPTS = 1000
+_MOST_NAMES = 2000
+"""Number of names among which the nearest one is looked for."""
+
+
+class Catalog:
+    """Names for datasets, with numbered versions and tags, in a file, a folder or a bucket.
+
+    `where` is an SQLite file (``.db`` or ``.sqlite``), a folder, a URL such as ``s3://bucket/catalog``, or ``"@team"``
+    for a catalog that is mounted under this name. By default it is ``SHARDEX_CATALOG``, or a file of this user.
+
+    `trusted` says whether records may name local files and private addresses, as they do in a catalog that only you and
+    people you trust write to. By default local catalogs are trusted, and remote ones are not.
+
+    >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp()
+    >>> catalog = sx.Catalog(folder + "/catalog.db")
+    >>> ds = sx.write(folder + "/numbers", [{"x": 1}, {"x": 2}])
+    >>> str(catalog.put("numbers", ds, description="one and two", tags=["small"]))
+    'numbers@1'
+    >>> catalog.tag("numbers", "stable", 1); catalog.get("numbers:stable").samples
+    2
+    >>> [str(record) for record in catalog.search("one")]
+    ['numbers@1']
+    """
+
+    def __init__(self, where: str | os.PathLike[str] | None = None, *, trusted: bool | None = None) -> None:
+        text = default_catalog() if where is None else os.fspath(where)
+        self._is_default = where is None
+        if text.startswith("@"):
+            mount = mounted(text[1:])
+            text, trusted = mount.where, mount.trusted if trusted is None else trusted
+        self._backend: Backend = backend_at(text)
+        self.url: str = self._backend.url
+        self.trusted: bool = not self._backend.is_remote if trusted is None else trusted
+
+    def __repr__(self) -> str:
+        return f"Catalog({self.url!r}{'' if self.trusted else ', trusted=False'})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _catalog, (self.url, self.trusted)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release connections; the catalog can still be used."""
+        self._backend.close()
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def get(self, ref: str) -> DatasetRecord:
+        """Return the newest record of ``"name"``, that of a version, ``"name@3"``, or of a tag, ``"name:stable"``."""
+        address = parse(ref)
+        record = self._backend.read(*address)
+        if record is None:
+            raise self._unknown(address)
+        return record
+
+    def _unknown(self, address: Address) -> CatalogError:
+        """Return the error for a record that is not there."""
+        name, which = address
+        newest, last = self._backend.head(name)
+        if newest is None and last == 0:
+            near = nearest(name, islice(self._backend.names(), _MOST_NAMES))
+            return CatalogError(f"{self.url}: expected the name of a dataset, got {name!r}{near}")
+        if newest is None:
+            return CatalogError(f"{self.url}: expected a dataset, all versions of {name!r} were removed")
+        if isinstance(which, int):
+            state = f"version {which} was removed" if which <= last else f"got version {which}"
+            return CatalogError(f"{self.url}: expected a version of {name} up to {newest.version}, {state}")
+        tags = self._backend.tags(name)
+        if which in tags:
+            return CatalogError(f"{self.url}: expected {name}@{tags[which]}, which has the tag {which}; it was removed")
+        listed = ", ".join(tags) or "it has none"
+        return CatalogError(f"{self.url}: expected a tag of {name} ({listed}), got {which!r}{nearest(which, tags)}")
+
+    def list(self, prefix: str = "") -> Iterator[DatasetRecord]:
+        """Yield the newest record of each name that begins with `prefix`, sorted by name."""
+        return self._backend.newest(prefix)
+
+    def search(
+        self, text: str | None = None, *, tags: Sequence[str] = (), fields: Sequence[str] = ()
+    ) -> Iterator[DatasetRecord]:
+        """Yield the newest record of each name that has all of these, sorted by name.
+
+        `text` are words, or their beginnings, in name, description, tags and names of fields; `tags` are all among the
+        tags of the record, `fields` all among the names of its fields.
+        """
+        return self._backend.search(RecordQuery.of(text, tags, fields))
+
+    def history(self, name: str) -> Sequence[DatasetRecord]:
+        """Return all versions of a name, oldest first."""
+        if not (found := self._backend.history(check_name(name))):
+            raise self._unknown(Address(name))
+        return found
+
+    def tags(self, name: str) -> Mapping[str, int]:
+        """Return the tags of a name, with the version that each of them names."""
+        return self._backend.tags(check_name(name))
+
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        name: str,
+        ds: Described | Content,
+        *,
+        description: str | None = None,
+        tags: Sequence[str] | None = None,
+        license: str | None = None,
+        parents: Iterable[Any] | None = None,
+        expect: int | None = None,
+    ) -> DatasetRecord:
+        """Register a dataset as the next version of a name, and return the record.
+
+        `ds` is a dataset that `open` or `write` has returned, or a `select` of it; other views have to be written
+        first. What is not given (`description`, `tags`, `license`) is that of the newest version. `parents` are the
+        datasets that it was made from: datasets, or names in this catalog such as ``"raw@3"``.
+
+        With `expect`, raises `ConflictError` if that is not the number of the newest version (0: the name is new).
+        Nothing is stored if the newest version says the same already: it is returned.
+        """
+        content = ds if isinstance(ds, Content) else ds.content()
+        check_without_secrets(content)
+        known = {field: getattr(content, field) for field in Content.__struct_fields__}
+        given = {"description": description, "license": license, "tags": None if tags is None else _texts(tags)}
+        known |= {field: value for field, value in given.items() if value is not None}
+        if parents is not None:
+            known["parents"] = [self._parent(one) for one in parents]
+        if isinstance(ds, DatasetRecord):
+            known |= {"trusted": ds.trusted and self.trusted}
+        return self._publish(self._own_name(name), known, expect)
+
+    def _publish(self, name: str, known: Mapping[str, Any], expect: int | None) -> DatasetRecord:
+        """Publish a record with these fields under the next number."""
+        mine = None
+        for attempt in range(_ATTEMPTS):
+            newest, last = self._backend.head(name)
+            if mine is not None and newest == mine:
+                return mine  # the answer to the attempt before was lost
+            number = 0 if newest is None else newest.version
+            if expect is not None and expect != number:
+                raise ConflictError(
+                    f"{self.url}: expected version {expect} to be the newest one of {name}, got "
+                    f"{number or 'no version'}: look at it, and put again with expect={number}"
+                )
+            old = {field: getattr(newest, field) for field in ("description", "tags", "license")} if newest else {}
+            made = datetime.now(UTC).isoformat(timespec="microseconds")
+            mine = DatasetRecord(**{**old, **known}, name=name, version=last + 1, created=made)
+            if newest is not None and newest.says_the_same(mine):
+                return newest
+            if self._backend.append(name, last + 1, mine):
+                return mine
+            time.sleep(random.random() * min(attempt, 10) / 100)
+        raise ConflictError(f"{self.url}: expected to publish {name}, others were faster {_ATTEMPTS} times")
+
+    def _own_name(self, name: str) -> str:
+        """Return a name that "@" finds in this catalog."""
+        first, slash, _ = check_name(name).partition("/")
+        if self._is_default and slash and first in mounts():
+            raise ArgumentError(
+                f"expected a name that does not begin with the mounted catalog {first!r}, got {name!r}: "
+                f"put it in that one, sx.Catalog('@{first}')"
+            )
+        return name
+
+    def _parent(self, one: Any) -> Parent:
+        if isinstance(one, str):
+            one = self.get(one)
+        if isinstance(one, Parent):
+            return one
+        if isinstance(one, DatasetRecord):
+            return Parent(fingerprint=one.fingerprint, name=one.name, version=one.version)
+        return from_reference(one if isinstance(one, Mapping) else one.reference())[1]
+
+    def tag(self, name: str, tag: str, version: int | None) -> None:
+        """Let a tag such as "stable" name a version from now on; None removes the tag."""
+        if version is not None:
+            self.get(f"{name}@{version}")
+        self._backend.set_tag(check_name(name), check_tag(tag), version)
+
+    def remove(self, ref: str) -> None:
+        """Remove a version (``"name@3"``) or a name with all its versions, and their tags; data are not touched.
+
+        The number of a removed version is never used again.
+        """
+        name, which = parse(ref)
+        if isinstance(which, str):
+            raise ArgumentError(
+                f"expected a name or a version such as {name}@3, got {ref!r} (tag(..., None) removes a tag)"
+            )
+        removed = [self.get(ref)] if which is not None else self.history(name)
+        for tag, version in self._backend.tags(name).items():
+            if version in [record.version for record in removed]:
+                self._backend.set_tag(name, tag, None)
+        for record in removed:
+            self._backend.remove(name, record.version)
+
+    # -- copies -----------------------------------------------------------------------------------------------
+
+    def copy_from(self, records: Iterable[DatasetRecord], *, trusted: bool = False) -> int:
+        """Add records of another catalog with their versions, and return how many were new.
+
+        `records` are sorted by version. Those that are not trusted stay so, whatever this catalog is: they may not name
+        local files. Raises `ConflictError` if a number has another content here.
+        """
+        count = 0
+        for one in records:
+            record = msgspec.structs.replace(one, trusted=one.trusted and trusted)
+            if not record.trusted:
+                check_untrusted(record, str(record))
+            check_without_secrets(record)
+            last = self._backend.head(self._own_name(record.name))[1]
+            for number in range(last + 1, record.version):
+                self._backend.append(record.name, number, None)
+            if self._backend.append(record.name, record.version, record):
+                count += 1
+            elif (there := self._backend.read(record.name, record.version)) != record:
+                found = "another one" if there else "one that was removed"
+                raise ConflictError(f"{self.url}: expected no version {record}, or the same, got {found}")
+        return count
+
+
+def _catalog(url: str, trusted: bool) -> Catalog:
+    return Catalog(url, trusted=trusted)
+
+
+def _texts(tags: Sequence[str]) -> list[str]:
+    if isinstance(tags, str):
+        raise ArgumentError(f"expected tags to be a list of texts, got {tags!r}")
+    return list(dict.fromkeys(tags))
+
+
+# -- names that begin with "@" --------------------------------------------------------------------------------
+
+
+class Resolved(NamedTuple):
+    """What a name or a reference stands for."""
+
+    content: Content
+    label: str
+    """What the user wrote, for messages."""
+    name: str
+    version: int | None
+    trusted: bool
+
+
+def find_catalog(name: str) -> tuple[Catalog, str]:
+    """Return the catalog of a name such as ``"@team/corpus@3"``, and the rest of the name.
+
+    >>> find_catalog("@corpus@3")[1]
+    'corpus@3'
+    """
+    if not name.startswith("@"):
+        raise ArgumentError(f"expected a name in a catalog, such as '@corpus', got {name!r:.200}")
+    mount, rest = split_mount(name[1:])
+    return Catalog() if mount is None else Catalog(mount.where, trusted=mount.trusted), rest
+
+
+def resolve(what: str | Mapping[str, Any], trusted: bool | None = None) -> Resolved:
+    """Return what a name that begins with "@", or the dict of a reference, stands for.
+
+    Content that is not trusted is checked: it names no local file. References are the user's own unless `trusted` says
+    otherwise; for names the catalog and the record say it.
+    """
+    if isinstance(what, str):
+        catalog, rest = find_catalog(what)
+        with catalog:
+            try:
+                record = catalog.get(rest)
+            except CatalogError as error:
+                if os.path.exists(what):
+                    error.add_note(f"to open the file or folder of this name, write './{what}'")
+                raise
+        name = what[1 : len(what) - len(rest)] + record.name
+        found = Resolved(record, what, name, record.version, catalog.trusted and record.trusted)
+    else:
+        content, parent = from_reference(what)
+        found = Resolved(content, str(parent), parent.name, parent.version, True)
+    if trusted is not None:
+        found = found._replace(trusted=trusted)
+    if not found.trusted:
+        check_untrusted(found.content, found.label)
+    return found

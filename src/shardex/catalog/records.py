@@ -1,0 +1,240 @@
+"""Records: what a catalog knows about one version of a dataset, as one JSON document of bounded size.
+
+`Content` describes data so that it can be opened again; a `DatasetRecord` is a content under a name and a version.
+Records come from other people: `decode` checks each field and names a wrong one; fields that this version of shardex
+does not know are kept. What a record may make the reader do is said in `addresses`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from shardex.catalog.names import MOST_CHARACTERS, REFERENCE, check_name
+from shardex.errors import ArgumentError, FormatError
+from shardex.features import Features
+
+MOST_BYTES = 4 << 20
+"""Size of a record: enough for ten thousand URLs, and small enough to read one from a stranger."""
+S = TypeVar("S", bound="Content")
+Line = Annotated[str, Meta(max_length=4000)]
+Text = Annotated[str, Meta(max_length=100_000)]
+Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a dataset consists of, and how it was opened."""
+
+    fingerprint: Annotated[str, Meta(min_length=1, max_length=200)]
+    """The identity of the data: `Dataset.fingerprint`."""
+    urls: Annotated[list[Line], Meta(min_length=1, max_length=10_000)]
+    """The path, pattern or URL that was opened, or several files."""
+    format: Line
+    samples: Count
+    options: dict[str, Any] = {}
+    """Options of the format; a schema in its JSON form."""
+    fields: Annotated[list[Line], Meta(max_length=100_000)] | None = None
+    """The fields that a view has, in its order; None for all."""
+    schema: dict[str, Any] = {}
+    """The fields with their features, in the JSON form of `Features`."""
+    bytes: Count | None = None
+    shards: Count | None = None
+    checksums: dict[Line, Line] = {}
+    """Checksums of files by URL, such as ``sha256:...``, for other tools: the fingerprint is what `open` compares."""
+
+    @property
+    def what(self) -> str | list[str]:
+        """The argument of `open`."""
+        return self.urls[0] if len(self.urls) == 1 else self.urls
+
+    @property
+    def features(self) -> Features:
+        """Name and feature of each field."""
+        return Features.from_json(self.schema)
+
+    @property
+    def open_options(self) -> dict[str, Any]:
+        """Options of `open`, with a schema as `Features`."""
+        options = dict(self.options)
+        return options | {"schema": Features.from_json(options["schema"])} if "schema" in options else options
+
+
+class Parent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A dataset from which another one was made."""
+
+    fingerprint: Line
+    name: Line = ""
+    version: Count | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}" if self.name else self.fingerprint
+
+
+class DatasetRecord(Content, frozen=True, kw_only=True, omit_defaults=True):
+    """One version of a dataset in a catalog."""
+
+    name: Annotated[str, Meta(max_length=MOST_CHARACTERS)]
+    version: Annotated[int, Meta(ge=1, lt=100_000_000)]
+    description: Text = ""
+    tags: Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=30)] = []
+    """Words to search for. (A tag of a version, such as "stable", is no part of the record: it can be moved.)"""
+    license: Line = ""
+    parents: Annotated[list[Parent], Meta(max_length=1000)] = []
+    created: Line = ""
+    """Time of publication in UTC, for display."""
+    trusted: bool = True
+    """False for a record that was imported from elsewhere: what it may name is bounded also in a trusted catalog."""
+    extra: dict[str, Any] = {}
+    """Fields that this version of shardex does not know."""
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    def says_the_same(self, other: DatasetRecord) -> bool:
+        """Return True if only version and time differ."""
+        return self == msgspec.structs.replace(other, version=self.version, created=self.created)
+
+
+class Described(Protocol):
+    """What `Catalog.put` takes: a dataset."""
+
+    def content(self) -> Content:
+        """Return how to open it again; raise an error if that cannot be described."""
+
+    def reference(self) -> dict[str, Any]:
+        """Return the same without the schema, and the name under which it is known."""
+
+
+# -- JSON -----------------------------------------------------------------------------------------------------
+
+
+def encode(record: DatasetRecord) -> bytes:
+    """Return a record as JSON; raises ArgumentError if it has a value that `decode` would refuse."""
+    data = msgspec.json.encode(to_plain(record))
+    try:
+        decode(data, "record")
+    except FormatError as error:
+        raise ArgumentError(f"{record}: {error}") from None
+    return data
+
+
+def to_plain(record: DatasetRecord) -> dict[str, Any]:
+    """Return a record as JSON values; fields that are not known come first, so that they replace none."""
+    plain = msgspec.to_builtins(record)
+    return {**plain.pop("extra", {}), **plain}
+
+
+def decode(data: Any, where: str) -> DatasetRecord:
+    """Return the record of JSON bytes; `where` names it in errors.
+
+    >>> text = b'{"name": "a", "version": 1, "fingerprint": "0", "urls": ["/a"], "format": "tar", "samples": "5"}'
+    >>> decode(text, "catalog.db: a@1")
+    Traceback (most recent call last):
+    shardex.errors.FormatError: catalog.db: a@1: expected a record of a dataset, got: Expected `int`, got `str` - at ...
+    """
+    if len(data) > MOST_BYTES:
+        raise FormatError(f"{where}: expected a record of at most {MOST_BYTES} bytes, got {len(data)}")
+    try:
+        return from_plain(msgspec.json.decode(data, type=dict[str, Any]), where)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{where}: expected a record of a dataset, got: {error}") from None
+
+
+def from_plain(plain: Mapping[str, Any], where: str) -> DatasetRecord:
+    """Return the record of JSON values."""
+    extra = {name: value for name, value in plain.items() if name not in _KNOWN}
+    record = _convert({name: value for name, value in plain.items() if name in _KNOWN}, DatasetRecord, where)
+    try:
+        check_name(record.name)
+    except ArgumentError as error:
+        raise FormatError(f"{where}: {error}") from None
+    return msgspec.structs.replace(record, extra=extra)
+
+
+_KNOWN = {field.name for field in msgspec.structs.fields(DatasetRecord)} - {"extra"}
+
+
+def _convert(plain: Mapping[str, Any], kind: type[S], where: str) -> S:
+    try:
+        return msgspec.convert(plain, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        text = str(error).replace("`$.", "field `")
+        raise FormatError(f"{where}: expected a record of a dataset, got: {text}") from None
+
+
+# -- references -----------------------------------------------------------------------------------------------
+
+_REFERRED = ("fingerprint", "urls", "format", "options", "fields", "samples")
+
+
+def to_reference(content: Content, name: str = "", version: int | None = None) -> dict[str, Any]:
+    """Return a small dict of JSON values that opens the same data again; the name is for people."""
+    known: dict[str, Any] = {"name": name, "version": version} if name else {}
+    plain = msgspec.to_builtins(content)
+    return {REFERENCE: 1, **known, **{field: plain[field] for field in _REFERRED if field in plain}}
+
+
+def from_reference(reference: Mapping[str, Any]) -> tuple[Content, Parent]:
+    """Return the content of a reference, and its name and version if it has some."""
+    where = "reference"
+    if reference[REFERENCE] != 1:
+        raise FormatError(f"{where}: expected version 1, got {reference[REFERENCE]!r:.50}: made by a later shardex")
+    content = _convert({field: reference[field] for field in _REFERRED if field in reference}, Content, where)
+    named = {field: reference[field] for field in ("fingerprint", "name", "version") if field in reference}
+    try:
+        return content, msgspec.convert(named, Parent)
+    except msgspec.ValidationError as error:
+        raise FormatError(f"{where}: {error}") from None
+
+
+# -- search ---------------------------------------------------------------------------------------------------
+
+
+def words_in(text: str) -> list[str]:
+    """Return the words of a text, in lower case.
+
+    >>> words_in("ImageNet-1k, cleaned")
+    ['imagenet', '1k', 'cleaned']
+    """
+    return re.findall(r"[^\W_]+", text.casefold())
+
+
+@dataclass(frozen=True)
+class RecordQuery:
+    """What to search for: beginnings of words in name, description, tags and fields; tags; names of fields."""
+
+    words: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str | None, tags: Sequence[str], fields: Sequence[str]) -> RecordQuery:
+        """Return the query for these arguments of a user."""
+        for name, given in (("tags", tags), ("fields", fields)):
+            if isinstance(given, str):
+                raise ArgumentError(f"expected {name} to be a list of texts, got {given!r}")
+        if text is not None and text.strip() and not words_in(text):
+            raise ArgumentError(f"expected words to search for, got {text!r:.200}")
+        return cls(tuple(words_in(text or "")), tuple(tags), tuple(fields))
+
+    def matches(self, record: DatasetRecord) -> bool:
+        """Return True if a record has all that is searched for."""
+        if not {*self.tags} <= {*record.tags} or not {*self.fields} <= record.schema.keys():
+            return False
+        found = [word for text in searched(record) for word in words_in(text)] if self.words else []
+        return all(any(one.startswith(word) for one in found) for word in self.words)
+
+
+def searched(record: DatasetRecord) -> Iterator[str]:
+    """Yield the four texts of a record that are searched: name, description, tags, and names of fields."""
+    yield record.name
+    yield record.description
+    yield " ".join(record.tags)
+    yield " ".join(record.schema)
