@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from shardex.catalog.records import Content
 from shardex.errors import AddressError, ArgumentError
-from shardex.sources import is_local, redact_url
+from shardex.sources import is_local, open_source, redact_url
 
 _PERMISSIONS = ("trust_paths", "max_decoded_bytes", "cache_bytes")
 """Options with which a user lifts a limit."""
@@ -41,6 +41,8 @@ def check_untrusted(content: Content, name: str) -> None:
                 f"{name}: expected a URL in a record of a catalog that others write to, got the local path "
                 f"{url!r:.200}; {remedy}"
             )
+        if not url.startswith(("http://", "https://")):  # of these `find` also knows for which hosts the user has keys
+            open_source(url, trusted=False)
     for option in _PERMISSIONS:
         if option in content.options:
             raise AddressError(

@@ -10,11 +10,13 @@ URL, by the scheme of the URL.
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from shardex.catalog.records import DatasetRecord, RecordQuery
-from shardex.errors import AddressError
+from shardex.errors import AddressError, FormatError
 from shardex.plugins import load, plugins
 from shardex.sources import absolute_path, is_url, redact_url
 
@@ -66,7 +68,7 @@ class Backend(ABC):
 
     @abstractmethod
     def history(self, name: str) -> list[DatasetRecord]:
-        """Return all records of a name, oldest first."""
+        """Return all records of a name, oldest first; damaged ones are left out, with a warning (`readable`)."""
 
     @abstractmethod
     def names(self, prefix: str = "") -> Iterator[str]:
@@ -81,8 +83,9 @@ class Backend(ABC):
         """Let a tag name a version, or remove the tag. Of several callers the last one decides."""
 
     def newest(self, prefix: str = "") -> Iterator[DatasetRecord]:
-        """Yield the newest record of each name that begins with `prefix`, sorted by name."""
-        return filter(None, map(self.read, self.names(prefix)))
+        """Yield the newest record of each name that begins with `prefix`, sorted by name; with a warning for others."""
+        found = (readable(partial(self.read, name)) for name in self.names(prefix))
+        return (record for record in found if record is not None)
 
     def search(self, query: RecordQuery) -> Iterator[DatasetRecord]:
         """Yield the newest record of each name that matches, sorted by name; by default all are read."""
@@ -90,6 +93,15 @@ class Backend(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Release connections; the next call makes new ones."""
+
+
+def readable(read: Callable[[], DatasetRecord | None]) -> DatasetRecord | None:
+    """Return the record that is read; None, with a warning, if it is damaged: the others can still be listed."""
+    try:
+        return read()
+    except FormatError as error:
+        warnings.warn(f"{error}; it is left out", stacklevel=3)
+        return None
 
 
 def backend_at(where: str | os.PathLike[str]) -> Backend:

@@ -10,6 +10,7 @@ import os
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from types import TracebackType
@@ -22,7 +23,7 @@ from shardex.catalog.backend import Backend, backend_at
 from shardex.catalog.mounts import default_catalog, mounted, mounts, split_mount
 from shardex.catalog.names import Address, check_name, check_tag, parse
 from shardex.catalog.records import Content, DatasetRecord, Described, Parent, RecordQuery, from_reference
-from shardex.errors import ArgumentError, CatalogError, ConflictError, nearest
+from shardex.errors import ArgumentError, CatalogError, ConflictError, FormatError, nearest
 
 _ATTEMPTS = 1000
 _MOST_NAMES = 2000
@@ -85,7 +86,11 @@ class Catalog:
         record = self._backend.read(*address)
         if record is None:
             raise self._unknown(address)
-        return record
+        return self._seen(record)
+
+    def _seen(self, record: DatasetRecord) -> DatasetRecord:
+        """Return a record that knows whether it is trusted here."""
+        return record if self.trusted else msgspec.structs.replace(record, trusted=False)
 
     def _unknown(self, address: Address) -> CatalogError:
         """Return the error for a record that is not there."""
@@ -107,7 +112,7 @@ class Catalog:
 
     def list(self, prefix: str = "") -> Iterator[DatasetRecord]:
         """Yield the newest record of each name that begins with `prefix`, sorted by name."""
-        return self._backend.newest(prefix)
+        return map(self._seen, self._backend.newest(prefix))
 
     def search(
         self, text: str | None = None, *, tags: Sequence[str] = (), fields: Sequence[str] = ()
@@ -117,13 +122,13 @@ class Catalog:
         `text` are words, or their beginnings, in name, description, tags and names of fields; `tags` are all among the
         tags of the record, `fields` all among the names of its fields.
         """
-        return self._backend.search(RecordQuery.of(text, tags, fields))
+        return map(self._seen, self._backend.search(RecordQuery.of(text, tags, fields)))
 
     def history(self, name: str) -> Sequence[DatasetRecord]:
         """Return all versions of a name, oldest first."""
         if not (found := self._backend.history(check_name(name))):
             raise self._unknown(Address(name))
-        return found
+        return [*map(self._seen, found)]
 
     def tags(self, name: str) -> Mapping[str, int]:
         """Return the tags of a name, with the version that each of them names."""
@@ -159,7 +164,7 @@ class Catalog:
         if parents is not None:
             known["parents"] = [self._parent(one) for one in parents]
         if isinstance(ds, DatasetRecord):
-            known |= {"trusted": ds.trusted and self.trusted}
+            known["trusted"] = ds.trusted
         return self._publish(self._own_name(name), known, expect)
 
     def _publish(self, name: str, known: Mapping[str, Any], expect: int | None) -> DatasetRecord:
@@ -220,25 +225,30 @@ class Catalog:
             raise ArgumentError(
                 f"expected a name or a version such as {name}@3, got {ref!r} (tag(..., None) removes a tag)"
             )
-        removed = [self.get(ref)] if which is not None else self.history(name)
+        if which is None:
+            removed = [record.version for record in self.history(name)]
+        else:
+            with suppress(FormatError):  # a damaged record can be removed
+                self.get(ref)
+            removed = [which]
         for tag, version in self._backend.tags(name).items():
-            if version in [record.version for record in removed]:
+            if version in removed:
                 self._backend.set_tag(name, tag, None)
-        for record in removed:
-            self._backend.remove(name, record.version)
+        for version in removed:
+            self._backend.remove(name, version)
 
     # -- copies -----------------------------------------------------------------------------------------------
 
     def copy_from(self, records: Iterable[DatasetRecord], *, trusted: bool = False) -> int:
         """Add records of another catalog with their versions, and return how many were new.
 
-        `records` are sorted by version. Those that are not trusted stay so, whatever this catalog is: they may not name
-        local files. Raises `ConflictError` if a number has another content here.
+        `records` are sorted by version. They may name local files, now and later, only if `trusted` is True. Raises
+        `ConflictError` if a number has another content here.
         """
         count = 0
         for one in records:
-            record = msgspec.structs.replace(one, trusted=one.trusted and trusted)
-            if not record.trusted:
+            record = msgspec.structs.replace(one, trusted=trusted)
+            if not trusted:
                 check_untrusted(record, str(record))
             check_without_secrets(record)
             last = self._backend.head(self._own_name(record.name))[1]
@@ -304,10 +314,10 @@ def resolve(what: str | Mapping[str, Any], trusted: bool | None = None) -> Resol
                     error.add_note(f"to open the file or folder of this name, write './{what}'")
                 raise
         name = what[1 : len(what) - len(rest)] + record.name
-        found = Resolved(record, what, name, record.version, catalog.trusted and record.trusted)
+        found = Resolved(record, what, name, record.version, record.trusted)
     else:
         content, parent = from_reference(what)
-        found = Resolved(content, str(parent), parent.name, parent.version, True)
+        found = Resolved(content, str(parent), parent.name, parent.version, what.get("trusted") is not False)
     if trusted is not None:
         found = found._replace(trusted=trusted)
     if not found.trusted:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from shardex.catalog.backend import Backend
+from shardex.catalog.backend import Backend, readable
 from shardex.catalog.names import PART
 from shardex.catalog.records import MOST_BYTES, DatasetRecord, decode, encode
 from shardex.errors import FormatError, NotFoundError, RemoteChangedError, SourceError, TruncatedShardError
@@ -96,7 +96,8 @@ class RecordFolder(Backend):
     def history(self, name: str) -> list[DatasetRecord]:
         """Return all records of a name."""
         place = self._place()
-        found = place.for_each(lambda number: self._record(place, name, number), self._numbers(place, name))
+        numbers = self._numbers(place, name)
+        found = place.for_each(lambda number: readable(lambda: self._record(place, name, number)), numbers)
         return [one for one in found if one is not None]
 
     def names(self, prefix: str = "") -> Iterator[str]:
@@ -108,13 +109,14 @@ class RecordFolder(Backend):
         place = self._place()
         versions = iter(sorted(self._versions(place, prefix).items()))
         while some := list(islice(versions, _AT_ONCE)):
-            found = place.for_each(lambda one: self._newest_of(place, *one), some)
+            found = place.for_each(lambda one: readable(lambda: self._newest_of(place, *one)), some)
             yield from (one for one in found if one is not None)
 
     def _versions(self, place: Place, prefix: str) -> dict[str, list[int]]:
         """Return the numbers of each name; the whole folder is listed once."""
         found = [match for match in map(_VERSION.fullmatch, place.paths(prefix)) if match]
-        names = groupby(sorted((match[1], int(match[2])) for match in found), lambda pair: pair[0])
+        pairs = sorted((match[1], int(match[2])) for match in found if match[1].startswith(prefix))
+        names = groupby(pairs, lambda pair: pair[0])
         return {name: [number for _, number in some] for name, some in names}
 
     def tags(self, name: str) -> dict[str, int]:
@@ -143,8 +145,8 @@ class RecordFolder(Backend):
     def remove(self, name: str, version: int) -> None:
         """Put a tombstone in the place of a record."""
         place = self._place()
-        if self._record(place, name, version) is not None:
-            place.put(_path(name, version), _TOMBSTONE)
+        place.stat(path := _path(name, version))  # raises if there is none
+        place.put(path, _TOMBSTONE)
 
     def set_tag(self, name: str, tag: str, version: int | None) -> None:
         """Create the next file of a tag."""

@@ -95,6 +95,10 @@ class DatasetRecord(Content, frozen=True, kw_only=True, omit_defaults=True):
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
 
+    def reference(self) -> dict[str, Any]:
+        """Return a small dict that `open` takes, and `Dataset.reference` returns for the same data."""
+        return to_reference(self, self.name, self.version, trusted=self.trusted)
+
     def says_the_same(self, other: DatasetRecord) -> bool:
         """Return True if only version and time differ."""
         return self == msgspec.structs.replace(other, version=self.version, created=self.created)
@@ -174,9 +178,12 @@ def _convert(plain: Mapping[str, Any], kind: type[S], where: str) -> S:
 _REFERRED = ("fingerprint", "urls", "format", "options", "fields", "samples")
 
 
-def to_reference(content: Content, name: str = "", version: int | None = None) -> dict[str, Any]:
+def to_reference(
+    content: Content, name: str = "", version: int | None = None, *, trusted: bool = True
+) -> dict[str, Any]:
     """Return a small dict of JSON values that opens the same data again; the name is for people."""
     known: dict[str, Any] = {"name": name, "version": version} if name else {}
+    known |= {} if trusted else {"trusted": False}
     plain = msgspec.to_builtins(content)
     return {REFERENCE: 1, **known, **{field: plain[field] for field in _REFERRED if field in plain}}
 

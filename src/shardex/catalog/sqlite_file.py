@@ -13,10 +13,11 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from shardex.catalog.backend import Backend
+from shardex.catalog.backend import Backend, readable
 from shardex.catalog.records import DatasetRecord, RecordQuery, decode, encode, searched, words_in
 from shardex.errors import FormatError, SourceError, StorageFullError, storage_errors
 from shardex.sources import absolute_path
@@ -179,7 +180,8 @@ class SqliteFile(Backend):
     def history(self, name: str) -> list[DatasetRecord]:
         """Return all records of a name."""
         query = "SELECT record FROM records JOIN names ON names.id = records.name WHERE names.name = ? ORDER BY version"
-        return [self._decode(record, name) for (record,) in self._rows(query, name)]
+        found = [readable(partial(self._decode, data, name)) for (data,) in self._rows(query, name)]
+        return [record for record in found if record is not None]
 
     def names(self, prefix: str = "") -> Iterator[str]:
         """Yield all names, page by page."""
@@ -187,7 +189,9 @@ class SqliteFile(Backend):
 
     def newest(self, prefix: str = "") -> Iterator[DatasetRecord]:
         """Yield the newest records, page by page."""
-        return (self._decode(record, name) for name, record in self._pages(_NEWEST, prefix) if record is not None)
+        for name, data in self._pages(_NEWEST, prefix):
+            if data is not None and (record := readable(partial(self._decode, data, name))) is not None:
+                yield record
 
     def _pages(self, column: str, prefix: str) -> Iterator[tuple[str, Any]]:
         """Yield names with a column; no statement stays open between two pages, so that writers go on."""
@@ -214,9 +218,10 @@ class SqliteFile(Backend):
         numbers = [number for (number,) in self._rows(found, " AND ".join(words))]
         for start in range(0, len(numbers), _PAGE):
             some = ",".join(map(str, numbers[start : start + _PAGE]))
-            for name, record in self._rows(f"SELECT name, {_NEWEST} FROM names WHERE id IN ({some}) ORDER BY name"):
-                if record is not None and query.matches(one := self._decode(record, name)):
-                    yield one
+            for name, data in self._rows(f"SELECT name, {_NEWEST} FROM names WHERE id IN ({some}) ORDER BY name"):
+                record = None if data is None else readable(partial(self._decode, data, name))
+                if record is not None and query.matches(record):
+                    yield record
 
     def _decode(self, data: bytes, name: str) -> DatasetRecord:
         return decode(data, f"{self.url}: {name}")
@@ -246,7 +251,7 @@ class SqliteFile(Backend):
             for (key,) in connection.execute("SELECT id FROM names WHERE name = ?", (name,)).fetchall():
                 connection.execute("DELETE FROM records WHERE name = ? AND version = ?", (key, version))
                 left = connection.execute(f"SELECT {_NEWEST} FROM names WHERE id = ?", (key,)).fetchone()[0]
-                self._index(connection, key, None if left is None else self._decode(left, name))
+                self._index(connection, key, None if left is None else readable(partial(self._decode, left, name)))
 
     def _index(self, connection: sqlite3.Connection, key: int | None, record: DatasetRecord | None) -> None:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone():

@@ -6,6 +6,7 @@ library and print the result. This room imports typer; `import shardex` does not
 - `commands`: the application, and the commands that read
 - `writing_commands`: `convert` writes a dataset in another format or place, `tokenize` the tokens of documents
 - `store_commands`: the commands for versions, verification and recovery
+- `catalog_commands`: the commands for names in catalogs
 - `terminal`: shared arguments, and printing as text or JSON
 - `demo`: the script of `shardex demo`
 """

@@ -1,6 +1,6 @@
 """The application `shardex` and its commands `info`, `head`, `show`, `sql`, `index` and `demo`.
 
-It registers all others, which are in `writing_commands` and `store_commands`. Results go to stdout,
+It registers all others, which are in `writing_commands`, `store_commands` and `catalog_commands`. Results go to stdout,
 progress and errors to stderr. An error of shardex is one line and exit code 1, not a traceback; its notes are lines of
 their own.
 """
@@ -23,8 +23,8 @@ import numpy as np
 import typer
 from typer.core import TyperGroup
 
+from shardex.cli import catalog_commands, store_commands
 from shardex.cli import demo as demo_script
-from shardex.cli import store_commands
 from shardex.cli.terminal import (
     AsJson,
     Format,
@@ -348,6 +348,7 @@ for _command in (
     store_commands.recover,
 ):
     app.command()(_command)
+app.add_typer(catalog_commands.group, name="catalog")
 
 
 def _chosen(ds: Dataset, fields: str | None) -> Dataset:

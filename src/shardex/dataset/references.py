@@ -68,8 +68,10 @@ def _plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def reference_of(view: SampleView[Any]) -> dict[str, Any]:
     """Return the small dict that opens a dataset again, with its name and version if it was opened by these."""
     rows = source_rows(view.rows)
-    known = rows.opened.known_as if isinstance(rows, ShardRows) else None
-    return to_reference(content_of(view), *(known or ()))
+    content = content_of(view)
+    assert isinstance(rows, ShardRows)
+    trusted = rows.opened.access.get("trusted", True)
+    return to_reference(content, *(rows.opened.known_as or ()), trusted=trusted)
 
 
 def bytes_on_disk(rows: ShardRows) -> int | None:
