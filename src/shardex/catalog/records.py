@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeVar
 
@@ -75,7 +76,7 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.name}@{self.version}" if self.name else self.fingerprint
 
 
-class DatasetRecord(Content, frozen=True, kw_only=True, omit_defaults=True):
+class DatasetRecord(Content, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One version of a dataset in a catalog."""
 
     name: Annotated[str, Meta(max_length=MOST_CHARACTERS)]
@@ -143,25 +144,33 @@ def decode(data: Any, where: str) -> DatasetRecord:
     """
     if len(data) > MOST_BYTES:
         raise FormatError(f"{where}: expected a record of at most {MOST_BYTES} bytes, got {len(data)}")
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):  # it has fields that are not known, or wrong ones
+        if not (record := _DECODER.decode(data)).extra:
+            return _with_name(record, where)
     try:
-        return from_plain(msgspec.json.decode(data, type=dict[str, Any]), where)
+        plain = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        if isinstance(error, FormatError):
-            raise
         raise FormatError(f"{where}: expected a record of a dataset, got: {error}") from None
+    return from_plain(plain, where)
 
 
 def from_plain(plain: Mapping[str, Any], where: str) -> DatasetRecord:
     """Return the record of JSON values."""
     extra = {name: value for name, value in plain.items() if name not in _KNOWN}
     record = _convert({name: value for name, value in plain.items() if name in _KNOWN}, DatasetRecord, where)
+    return msgspec.structs.replace(_with_name(record, where), extra=extra)
+
+
+def _with_name(record: DatasetRecord, where: str) -> DatasetRecord:
+    """Return a record if its name is one."""
     try:
         check_name(record.name)
     except ArgumentError as error:
-        raise FormatError(f"{where}: {error}") from None
-    return msgspec.structs.replace(record, extra=extra)
+        raise FormatError(f"{where}: expected a record of a dataset, got: {error}") from None
+    return record
 
 
+_DECODER = msgspec.json.Decoder(DatasetRecord)
 _KNOWN = {field.name for field in msgspec.structs.fields(DatasetRecord)} - {"extra"}
 
 

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -28,6 +29,8 @@ _APPLICATION = 0x73786361
 _WAIT = 60.0
 """Seconds to wait for the transaction of another process."""
 _PAGE = 500
+_MOST_SORTED = 5000
+"""Matches of a search that are sorted by name before the first one is returned."""
 _TABLES = (
     "CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, last INTEGER NOT NULL)",
     "CREATE TABLE records (name INTEGER, version INTEGER, record BLOB NOT NULL, PRIMARY KEY (name, version))",
@@ -209,18 +212,24 @@ class SqliteFile(Backend):
     def search(self, query: RecordQuery) -> Iterator[DatasetRecord]:
         """Yield what matches; the full-text index finds the candidates."""
         words = [f'"{word}"*' for word in query.words]
-        words += [f'tags : "{word}"' for tag in query.tags for word in words_in(tag)]
-        words += [f'fields : "{word}"' for field in query.fields for word in words_in(field)]
+        words += [f'tags : "{" ".join(found)}"' for tag in query.tags if (found := words_in(tag))]
+        words += [f'fields : "{" ".join(found)}"' for field in query.fields if (found := words_in(field))]
         if not words or not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'words'"):
             yield from super().search(query)
             return
-        found = "SELECT id FROM words JOIN names ON id = words.rowid WHERE words MATCH ? ORDER BY names.name"
-        numbers = [number for (number,) in self._rows(found, " AND ".join(words))]
+        matched = f"SELECT rowid FROM words WHERE words MATCH ? LIMIT {_MOST_SORTED + 1}"
+        numbers = [number for (number,) in self._rows(matched, " AND ".join(words))]
+        if len(numbers) > _MOST_SORTED:  # then the first ones are found sooner by reading records in order
+            yield from super().search(query)
+            return
+        ids = ",".join(map(str, numbers))
+        numbers = [number for (number,) in self._rows(f"SELECT id FROM names WHERE id IN ({ids}) ORDER BY name")]
+        exactly = replace(query, words=())  # of tags and fields the index knows only the words
         for start in range(0, len(numbers), _PAGE):
             some = ",".join(map(str, numbers[start : start + _PAGE]))
             for name, data in self._rows(f"SELECT name, {_NEWEST} FROM names WHERE id IN ({some}) ORDER BY name"):
                 record = None if data is None else readable(partial(self._decode, data, name))
-                if record is not None and query.matches(record):
+                if record is not None and exactly.matches(record):
                     yield record
 
     def _decode(self, data: bytes, name: str) -> DatasetRecord:
