@@ -29,6 +29,50 @@ def start(job, name, workers, initializer):
     started.append((name, workers))
     return InlineExecutor(job)
 """
+CATALOG = """
+from shardex.catalog import Backend
+kept, tags = {}, {}
+class DictCatalog(Backend):
+    def __init__(self, url):
+        self.url = url
+    def head(self, name):
+        return next(iter(reversed(self.history(name))), None), len(kept.get(name, []))
+    def read(self, name, which=None):
+        if which is None:
+            return self.head(name)[0]
+        which = tags.get((name, which)) if isinstance(which, str) else which
+        return next((one for one in self.history(name) if one.version == which), None)
+    def history(self, name):
+        return [one for one in kept.get(name, []) if one is not None]
+    def append(self, name, version, record):
+        if len(kept.setdefault(name, [])) != version - 1:
+            return False
+        kept[name].append(record)
+        return True
+    def remove(self, name, version):
+        kept[name][version - 1] = None
+    def names(self, prefix=""):
+        return (name for name in sorted(kept) if name.startswith(prefix))
+    def tags(self, name):
+        return {tag: version for (one, tag), version in tags.items() if one == name}
+    def set_tag(self, name, tag, version):
+        tags[name, tag] = version
+"""
+
+
+def test_a_catalog_of_another_package(tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("shardex-dict", {"shardex.catalogs:dict": "dicts:DictCatalog"}, {"dicts": CATALOG})
+    monkeypatch.setenv("SHARDEX_CATALOG", "dict://lab")
+    ds = sx.write(tmp_path / "d", [{"x": 1}], register="@numbers")
+    with sx.Catalog() as catalog:
+        assert catalog.put("numbers", ds, description="one").version == 2 and not catalog.trusted
+        catalog.tag("numbers", "first", 1)
+        assert catalog.get("numbers:first").version == 1 and len(sx.open("@numbers", trusted=True)) == 1
+        assert [str(one) for one in catalog.list()] == [str(one) for one in catalog.search("one")] == ["numbers@2"]
+        catalog.remove("numbers@2")
+        assert [str(one) for one in catalog.list("n")] == ["numbers@1"] and [*catalog.search("one")] == []
+    with pytest.raises(AddressError, match=r"expected a catalog: .*, dict://, got 'dist://lab'"):
+        sx.Catalog("dist://lab")
 
 
 def test_a_scheme_of_another_package(install: Install) -> None:
