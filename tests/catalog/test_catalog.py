@@ -62,6 +62,16 @@ def test_the_same_again_is_the_same_version(catalog: sx.Catalog) -> None:
     assert catalog.put("corpus", content()) == catalog.put("corpus", content(), expect=1) == first
     assert catalog.put("corpus", content(), description="y").version == 2
     assert catalog.put("corpus", content(urls=["s3://other/0.tar"])).version == 3
+    fourth = catalog.put("corpus", content(1), parents=["corpus@1"])
+    assert catalog.put("corpus", content(1)) == fourth and catalog.put("corpus", content(2)).parents == []
+
+
+def test_a_record_of_another_catalog_is_put_with_what_it_says(catalog: sx.Catalog, tmp_path: Path) -> None:
+    first = catalog.put("corpus", content(), description="all text", tags=["text"], license="MIT")
+    other = sx.Catalog(tmp_path / "other.db")
+    copied = other.put("team/corpus", first, license="CC0")
+    assert (copied.description, copied.tags, copied.license) == ("all text", ["text"], "CC0")
+    assert copied.fingerprint == first.fingerprint and str(copied) == "team/corpus@1"
 
 
 def test_expect_is_compare_and_swap(catalog: sx.Catalog) -> None:
@@ -244,6 +254,15 @@ def test_the_answer_to_a_put_is_lost(catalog: sx.Catalog, monkeypatch: pytest.Mo
     monkeypatch.setattr(catalog._backend, "append", lambda *args: append(*args) and False)
     assert catalog.put("corpus", content(), expect=0).version == 1
     assert versions(catalog.history("corpus")) == ["corpus@1"]
+
+    def others_put_too(name: str, version: int, record: DatasetRecord | None) -> bool:
+        append(name, version, record)
+        assert record is not None
+        return append(name, version + 1, msgspec.structs.replace(record, version=version + 1)) and False
+
+    monkeypatch.setattr(catalog._backend, "append", others_put_too)
+    assert catalog.put("corpus", content(1)).version == 2
+    assert len(catalog.history("corpus")) == 3
 
 
 # -- the object ---------------------------------------------------------------------------------------------------

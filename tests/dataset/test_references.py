@@ -299,6 +299,33 @@ def test_options_of_untrusted_records_lift_no_limit(ds: Dataset, shared: str) ->
         sx.open("@shared/bad")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"executor": "ray://host:10001"},
+        {"workers": 64},
+        {"cache": "/home/me"},
+        {"trusted": True},
+        {"what": "/etc/passwd"},
+        {"sample_type": "x"},
+        {"rebuild": True},
+        {"checksums": True},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_no_record_sets_what_is_the_users(ds: Dataset, options: dict[str, Any]) -> None:
+    sx.Catalog().put("bad", msgspec.structs.replace(ds.content(), options=options))
+    for what in ("@bad", {**ds.reference(), "options": options}):
+        with pytest.raises(AddressError, match=f"got {next(iter(options))}, which only the user sets"):
+            sx.open(what)
+
+
+def test_wrong_options_of_a_record_are_named(ds: Dataset) -> None:
+    sx.Catalog().put("bad", msgspec.structs.replace(ds.content(), options={"windw": 5}))
+    with pytest.raises(ArgumentError, match="windw"):
+        sx.open("@bad")
+
+
 def test_untrusted_data_stay_untrusted_in_references(web: Any, ds: Dataset, shared: str) -> None:
     """A server for which the user has settings with secrets is trusted; everything else about the record is not."""
     web.files["a.jsonl"] = b'{"x": 1}\n'

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from shardex.catalog.records import Content
 from shardex.errors import AddressError, ArgumentError
+from shardex.formats import OPENING_OPTIONS
 from shardex.sources import is_local, open_source, redact_url
 
 _PERMISSIONS = ("trust_paths", "max_decoded_bytes", "cache_bytes")
@@ -30,6 +31,14 @@ def check_without_secrets(content: Content) -> None:
                 "expected a URL without user, password and query, as others read what a catalog stores, got "
                 f"{redact_url(url)!r}; open it without them, with the secrets in `sx.storage` or the environment"
             )
+
+
+def check_data_options(content: Content, name: str) -> None:
+    """Raise if a record, also a trusted one, has options that say how files are read on this machine."""
+    if wrong := sorted(OPENING_OPTIONS & content.options.keys()):
+        raise AddressError(
+            f"{name}: expected options that describe the data, got {', '.join(wrong)}, which only the user sets"
+        )
 
 
 def check_untrusted(content: Content, name: str) -> None:

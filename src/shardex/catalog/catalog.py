@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from shardex.catalog.addresses import check_untrusted, check_without_secrets
+from shardex.catalog.addresses import check_data_options, check_untrusted, check_without_secrets
 from shardex.catalog.backend import Backend, backend_at
 from shardex.catalog.mounts import default_catalog, mounted, mounts, split_mount
 from shardex.catalog.names import Address, check_name, check_tag, parse
@@ -26,6 +26,8 @@ from shardex.catalog.records import Content, DatasetRecord, Described, Parent, R
 from shardex.errors import ArgumentError, CatalogError, ConflictError, FormatError, nearest
 
 _ATTEMPTS = 1000
+_ABOUT = ("description", "tags", "license", "parents", "trusted", "extra")
+"""What a record says beside its content."""
 _MOST_NAMES = 2000
 """Number of names among which the nearest one is looked for."""
 
@@ -150,21 +152,21 @@ class Catalog:
         """Register a dataset as the next version of a name, and return the record.
 
         `ds` is a dataset that `open` or `write` has returned, or a `select` of it; other views have to be written
-        first. What is not given (`description`, `tags`, `license`) is that of the newest version. `parents` are the
-        datasets that it was made from: datasets, or names in this catalog such as ``"raw@3"``.
+        first. It may also be a record of another catalog. What is not given (`description`, `tags`, `license`) is that
+        of the newest version. `parents` are the datasets that it was made from: datasets, or names in this catalog such
+        as ``"raw@3"``.
 
         With `expect`, raises `ConflictError` if that is not the number of the newest version (0: the name is new).
         Nothing is stored if the newest version says the same already: it is returned.
         """
         content = ds if isinstance(ds, Content) else ds.content()
         check_without_secrets(content)
-        known = {field: getattr(content, field) for field in Content.__struct_fields__}
+        fields = (*Content.__struct_fields__, *(_ABOUT if isinstance(ds, DatasetRecord) else ()))
+        known = {field: getattr(content, field) for field in fields}
         given = {"description": description, "license": license, "tags": None if tags is None else _texts(tags)}
         known |= {field: value for field, value in given.items() if value is not None}
         if parents is not None:
             known["parents"] = [self._parent(one) for one in parents]
-        if isinstance(ds, DatasetRecord):
-            known["trusted"] = ds.trusted
         return self._publish(self._own_name(name), known, expect)
 
     def _publish(self, name: str, known: Mapping[str, Any], expect: int | None) -> DatasetRecord:
@@ -172,7 +174,7 @@ class Catalog:
         mine = None
         for attempt in range(_ATTEMPTS):
             newest, last = self._backend.head(name)
-            if mine is not None and newest == mine:
+            if mine is not None and self._backend.read(name, mine.version) == mine:
                 return mine  # the answer to the attempt before was lost
             number = 0 if newest is None else newest.version
             if expect is not None and expect != number:
@@ -180,7 +182,7 @@ class Catalog:
                     f"{self.url}: expected version {expect} to be the newest one of {name}, got "
                     f"{number or 'no version'}: look at it, and put again with expect={number}"
                 )
-            old = {field: getattr(newest, field) for field in ("description", "tags", "license")} if newest else {}
+            old = {field: getattr(newest, field) for field in _kept(newest, known["fingerprint"])}
             made = datetime.now(UTC).isoformat(timespec="microseconds")
             mine = DatasetRecord(**{**old, **known}, name=name, version=last + 1, created=made)
             if newest is not None and newest.says_the_same(mine):
@@ -266,6 +268,13 @@ def _catalog(url: str, trusted: bool) -> Catalog:
     return Catalog(url, trusted=trusted)
 
 
+def _kept(newest: DatasetRecord | None, fingerprint: str) -> tuple[str, ...]:
+    """Return the fields that the next version has from the newest one, if nothing else is given."""
+    if newest is None:
+        return ()
+    return ("description", "tags", "license", *(("parents", "extra") if newest.fingerprint == fingerprint else ()))
+
+
 def _texts(tags: Sequence[str]) -> list[str]:
     if isinstance(tags, str):
         raise ArgumentError(f"expected tags to be a list of texts, got {tags!r}")
@@ -318,6 +327,7 @@ def resolve(what: str | Mapping[str, Any], trusted: bool | None = None) -> Resol
     else:
         content, parent = from_reference(what)
         found = Resolved(content, str(parent), parent.name, parent.version, what.get("trusted") is not False)
+    check_data_options(found.content, found.label)
     if trusted is not None:
         found = found._replace(trusted=trusted)
     if not found.trusted:

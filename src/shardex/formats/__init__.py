@@ -30,6 +30,7 @@ from shardex.lazy_door import import_later
 
 __all__ = [
     "FORMATS",
+    "OPENING_OPTIONS",
     "STAGE",
     "DamagedFiles",
     "DictRows",
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from shardex.formats.record_fields import MakeDecoder
     from shardex.formats.record_rows import DictRows, MappedIndex, RecordRows, map_files
     from shardex.formats.registry import (
+        OPENING_OPTIONS,
         DamagedFiles,
         Format,
         ShardRows,
@@ -105,7 +107,8 @@ else:
             "number_rows": "NumberRows NumberWindowRows array_fields is_array number_dtype",
             "record_fields": "MakeDecoder",
             "record_rows": "DictRows MappedIndex RecordRows map_files",
-            "registry": "DamagedFiles Format ShardRows ShardWriter check_options format_named open_rows option_types",
+            "registry": "OPENING_OPTIONS DamagedFiles Format ShardRows ShardWriter check_options format_named "
+            "open_rows option_types",
             "sample_writer": "JsonEncoder SampleWriter SeriesWriter ShardSeries",
             "signatures": "FORMATS Signature format_names matches recognise saved_splits signature_of target_format",
             "table_rows": "TableRows",

@@ -288,6 +288,8 @@ def option_types(function: Any) -> dict[str, Any]:
     return {one.name: one.annotation for one in parameters if one.kind is one.KEYWORD_ONLY}
 
 
+OPENING_OPTIONS = frozenset(("what", *_EVERY, *_ONCE))
+"""Arguments of `open` that are the user's: they say how files are read on this machine, not what the data are."""
 _PLAIN = (bool, int, float, str, NoneType)
 
 
