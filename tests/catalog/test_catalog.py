@@ -298,6 +298,8 @@ def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sx.Catalog().trusted and not sx.Catalog("s3://bucket/catalog").trusted
     with pytest.raises(AddressError, match=r"expected a catalog: .* sqlite://, .*, got 'gopher://x'"):
         sx.Catalog("gopher://x")
+    with pytest.raises(ArgumentError, match="got an empty text"):
+        sx.Catalog("")
 
 
 def test_every_scheme_has_a_backend() -> None:
@@ -320,5 +322,7 @@ def test_copy_keeps_versions_and_their_gaps(catalog: sx.Catalog, tmp_path: Path)
     changed = [msgspec.structs.replace(catalog.get("corpus@3"), description="other")]
     with pytest.raises(ConflictError, match="expected no version corpus@3, or the same, got another one"):
         other.copy_from(changed, trusted=True)
+    with pytest.raises(ArgumentError, match="with a version near 3, the last one here, got corpus@99999999"):
+        other.copy_from([msgspec.structs.replace(changed[0], version=99_999_999)], trusted=True)
     with pytest.raises(ConflictError, match="got one that was removed"):
         other.copy_from([msgspec.structs.replace(changed[0], version=2)], trusted=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from shardex.catalog.records import DatasetRecord, RecordQuery
-from shardex.errors import AddressError, FormatError
+from shardex.errors import AddressError, ArgumentError, FormatError
 from shardex.plugins import load, plugins
 from shardex.sources import absolute_path, is_url, redact_url
 
@@ -110,7 +110,8 @@ def backend_at(where: str | os.PathLike[str]) -> Backend:
     >>> backend_at("/data/catalog.db").url, backend_at("sqlite:///data/x").url, backend_at("s3://bucket/catalog").url
     ('/data/catalog.db', '/data/x', 's3://bucket/catalog')
     """
-    text = os.fspath(where)
+    if not (text := os.fspath(where)):
+        raise ArgumentError("expected the path or URL of a catalog, got an empty text")
     if not is_url(text):
         scheme, text = ("sqlite" if text.endswith(_DATABASES) else "file"), absolute_path(text)
     else:

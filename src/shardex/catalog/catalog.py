@@ -28,6 +28,8 @@ from shardex.errors import ArgumentError, CatalogError, ConflictError, FormatErr
 _ATTEMPTS = 1000
 _ABOUT = ("description", "tags", "license", "parents", "trusted", "extra")
 """What a record says beside its content."""
+_MOST_REMOVED = 10_000
+"""Versions before an imported one that may be missing, because they were removed."""
 _MOST_NAMES = 2000
 """Number of names among which the nearest one is looked for."""
 
@@ -254,6 +256,8 @@ class Catalog:
                 check_untrusted(record, str(record))
             check_without_secrets(record)
             last = self._backend.head(self._own_name(record.name))[1]
+            if record.version > last + _MOST_REMOVED:
+                raise ArgumentError(f"expected a record with a version near {last}, the last one here, got {record}")
             for number in range(last + 1, record.version):
                 self._backend.append(record.name, number, None)
             if self._backend.append(record.name, record.version, record):
