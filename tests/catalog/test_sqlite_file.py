@@ -126,6 +126,7 @@ def _put(catalog: sx.Catalog, number: int) -> None:
     catalog.put("corpus", content(number))
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_a_catalog_in_child_processes(path: str, method: str) -> None:
     catalog = sx.Catalog(path)
