@@ -59,6 +59,7 @@ def test_other_files_are_refused(path: str, tmp_path: Path) -> None:
                 call()
     with sqlite3.connect(tmp_path / "other.db") as other:
         assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("x",)]
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     other.close()
 
 

@@ -39,6 +39,7 @@ _TABLES = (
 _TOKENIZER = "tokenize='unicode61 remove_diacritics 0'"
 _WORDS = f"CREATE VIRTUAL TABLE words USING fts5(name, description, tags, fields, {_TOKENIZER})"
 _NEWEST = "(SELECT record FROM records WHERE records.name = names.id ORDER BY version DESC LIMIT 1)"
+_COUNT_TABLES = "SELECT count(*) FROM sqlite_master"
 _inherited: list[object] = []
 """Connections of the parent of a forked process: closing them there would release the parent's locks."""
 
@@ -84,7 +85,7 @@ class SqliteFile(Backend):
         held: _Held | None = getattr(self._local, "held", None)
         if held is not None and found is not None and held.identity == _identity(found):
             return held.connection
-        if held is not None:
+        if held is not None and held.identity[0] != os.getpid():
             _inherited.append(held.connection)
         connection = self._open()
         self._local.held = _Held(_identity(os.stat(self.url)), connection)
@@ -97,7 +98,7 @@ class SqliteFile(Backend):
         connection: sqlite3.Connection = sqlite3.connect(self.url, timeout=_WAIT, isolation_level=None, **options)
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA synchronous = FULL")
-        if _number(connection, "PRAGMA user_version") == 0:
+        if not _number(connection, _COUNT_TABLES):
             connection.execute("PRAGMA journal_mode = WAL")
             self._create(connection)
         version, application = (_number(connection, f"PRAGMA {one}") for one in ("user_version", "application_id"))
@@ -111,7 +112,7 @@ class SqliteFile(Backend):
 
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        if not _number(connection, "SELECT count(*) FROM sqlite_master"):
+        if not _number(connection, _COUNT_TABLES):
             for one in _TABLES:
                 connection.execute(one)
             if _has_full_text(connection):
