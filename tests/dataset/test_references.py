@@ -361,3 +361,14 @@ def test_secrets_in_urls_are_not_stored(ds: Dataset, url: str) -> None:
     with pytest.raises(ArgumentError, match="expected a URL without user, password and query") as caught:
         sx.Catalog().put("secret", msgspec.structs.replace(ds.content(), urls=[url]))
     assert "0f3a" not in str(caught.value) and "secret@" not in str(caught.value) and "pw" not in str(caught.value)
+
+
+def test_one_file_and_parts_are_registered(tmp_path: Path) -> None:
+    raw = sx.write(tmp_path / "raw.jsonl", samples(), register="@raw")
+    assert sx.Catalog().get("raw").urls == [str(tmp_path / "raw.jsonl")] and len(raw) == 6
+    made = sx.write(tmp_path / "double.jsonl", raw, transform=lambda s: {"x": 2 * s.x}, register="@double")
+    assert sx.open("@double")["x"].tolist() == made["x"].tolist() == [0, 2, 4, 6, 8, 10]
+    assert [str(parent) for parent in sx.Catalog().get("double").parents] == ["raw@1"]
+    with sx.create(tmp_path / "more.csv", {"x": int}, register="@more") as out:
+        out.append(x=1)
+    assert sx.open("@more").reference()["format"] == "csv"
