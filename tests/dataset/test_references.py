@@ -194,10 +194,10 @@ def test_load_dataset_by_name(ds: Dataset, tmp_path: Path) -> None:
         sx.load_dataset("@team/numbers", data_files="x")
 
 
-def test_load_dataset_finds_the_splits_of_a_registered_folder(tmp_path: Path) -> None:
+def test_load_dataset_finds_the_splits_of_a_registered_pattern(tmp_path: Path) -> None:
     for split, count in (("train", 4), ("test", 2)):
         sx.write(tmp_path / "d" / split, samples(count), format="jsonl")
-    sx.Catalog().put("d", sx.open(tmp_path / "d").select("name"))
+    sx.Catalog().put("d", sx.open(tmp_path / "d/**/*.jsonl").select("name"))
     found = sx.load_dataset("@d")
     assert found.num_rows == {"train": 4, "test": 2} and found["test"].fields == ["name"]
     sx.write(tmp_path / "d" / "test", samples(1), format="jsonl", mode="append")
