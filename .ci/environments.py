@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = ("images", "audio", "video", "pandas", "huggingface")
+EXTRAS = ("images", "audio", "video", "pandas", "huggingface", "redis")
 HEAVY = {"torch", "torchdata", "ray", "transformers", "tensordict", "safetensors", "accelerate", "lightning"}
 """Packages that are large, or bring torch with them, which exists for other Pythons only with CUDA."""
 TOOLS = {
@@ -36,7 +36,7 @@ NO_TESTS = {"shardex[all]", "mypy", "ruff", "setuptools"}
 OPTIONAL = {
     *("PIL", "simplejpeg", "av", "soundfile", "pandas", "datasets", "polars", "webdataset", "splitdataloader"),
     *("data_forager", "tokenizers", "tiktoken", "sentencepiece", "IPython", "huggingface_hub"),
-    *("fsspec", "requests"),
+    *("fsspec", "requests", "redis"),
 }
 """Modules of the extras and of the packages that tests compare with."""
 PYTHONS = ("3.12", "3.13")

@@ -1,7 +1,8 @@
-"""Servers for tests, all on 127.0.0.1: a real S3, an S3 that ignores conditions, and a web server with faults.
+"""Servers for tests, all on 127.0.0.1: S3, an S3 that ignores conditions, Redis, ATProto, a web server with faults.
 
-Fixtures: `bucket` is an empty folder on SeaweedFS, `careless_bucket` one on rclone, `web` is the web server. The first
-two need a program each; without it the test is skipped.
+Fixtures: `bucket` is an empty folder on SeaweedFS, `careless_bucket` one on rclone, `redis_url` an empty prefix on
+Redis, `pds` a personal data server of ATProto, `web` the web server. All but the last need a program; without it the
+test is skipped.
 """
 
 from __future__ import annotations
@@ -19,8 +20,23 @@ import pytest
 from shardex.sources import open_source, storage
 from tests.servers.faulty import FaultyServer, faulty_server
 from tests.servers.keeper import Command, shared_server
+from tests.servers.pds import Pds, pds_command
+from tests.servers.redis_server import PASSWORD, RedisServer, redis_server
 
-__all__ = ["KEY", "SECRET", "bucket", "careless_bucket", "rclone", "seaweed", "web", "weed_command"]
+__all__ = [
+    "KEY",
+    "PASSWORD",
+    "SECRET",
+    "bucket",
+    "careless_bucket",
+    "pds",
+    "rclone",
+    "redis_url",
+    "running_redis",
+    "seaweed",
+    "web",
+    "weed_command",
+]
 
 KEY, SECRET = "testkey", "testsecret-0123456789"
 
@@ -108,6 +124,27 @@ def bucket(seaweed: str) -> Iterator[str]:
 def careless_bucket(rclone: str) -> Iterator[str]:
     """The URL of an empty folder on a server where creating a file overwrites it."""
     yield from _empty(rclone, "careless")
+
+
+@pytest.fixture(scope="session")
+def running_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis with a password, for one process of the tests; a test that ends a server starts its own."""
+    with redis_server(tmp_path_factory.mktemp("redis"), password=PASSWORD) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(running_redis: RedisServer) -> str:
+    """The URL of an empty prefix on a real Redis."""
+    return running_redis.url(f"0/{secrets.token_hex(8)}")
+
+
+@pytest.fixture(scope="session")
+def pds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pds]:
+    """A real personal data server of ATProto, and the directory of its accounts."""
+    folder = _folder(tmp_path_factory, "pds")
+    with shared_server(folder, pds_command()) as port:
+        yield Pds(port, int((folder / "directory").read_text()))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["Command", "free_ports", "shared_server"]
+__all__ = ["Command", "end_with_parent", "free_ports", "shared_server"]
 
 Command = Callable[[Path, list[int]], list[str]]
 """Returns the command of a server for a folder and free ports; requests go to the first port."""
@@ -82,14 +82,17 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+def end_with_parent() -> Callable[[], None] | None:
+    """Return what a new process calls so that it ends when this one does, where the system can do that."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
 def keep(folder: Path, command: list[str]) -> None:
     """Run a server until its last user has ended."""
-    die = _die_with_parent if sys.platform == "linux" else None
-    server = subprocess.Popen(command, preexec_fn=die)  # noqa: PLW1509 - there are no threads here
+    server = subprocess.Popen(command, preexec_fn=end_with_parent())  # noqa: PLW1509 - there are no threads here
     with open(folder / "users", "w") as users:
         while server.poll() is None:
             with suppress(BlockingIOError):
