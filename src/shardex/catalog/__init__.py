@@ -12,6 +12,7 @@ This room opens no data: it knows records, not datasets.
 - `backend`: what a storage for records implements, and which one a URL means
 - `sqlite_file`: records in an SQLite file
 - `record_folder`: records as JSON files in a folder or a bucket
+- `cid`: content identifiers of ATProto
 """
 
 from typing import TYPE_CHECKING
@@ -26,10 +27,13 @@ __all__ = [
     "Parent",
     "RecordQuery",
     "Resolved",
+    "check_cid",
+    "cid_of",
     "class_of",
     "compare_schemas",
     "decode",
     "encode",
+    "encode_dag_cbor",
     "find_catalog",
     "is_reference",
     "parse",
@@ -42,6 +46,7 @@ __all__ = [
 if TYPE_CHECKING:
     from shardex.catalog.backend import Backend
     from shardex.catalog.catalog import Catalog, Resolved, find_catalog, resolve
+    from shardex.catalog.cid import check_cid, cid_of, encode_dag_cbor
     from shardex.catalog.names import is_reference, parse
     from shardex.catalog.records import (
         Content,
@@ -60,6 +65,7 @@ else:
         {
             "backend": "Backend",
             "catalog": "Catalog Resolved find_catalog resolve",
+            "cid": "check_cid cid_of encode_dag_cbor",
             "names": "is_reference parse",
             "records": "Content Parent RecordQuery DatasetRecord decode encode to_plain to_reference",
             "schemas": "class_of compare_schemas stub_of",
