@@ -42,12 +42,15 @@ __all__ = [
     "LockedFile",
     "Place",
     "RangeFile",
+    "RetryableError",
     "SharedFolder",
     "Sink",
     "Source",
     "Stat",
     "TemporaryDraft",
+    "WholeAnswer",
     "absolute_path",
+    "ask_server",
     "check_path",
     "check_text",
     "child_of",
@@ -72,7 +75,9 @@ __all__ = [
     "place_of",
     "plain_name",
     "read_keyring",
+    "redact",
     "redact_url",
+    "settings_for",
     "shared_folder",
     "storage",
     "strip_credentials",
@@ -90,12 +95,15 @@ if TYPE_CHECKING:
         import_credentials,
         keyring,
         read_keyring,
+        redact,
         redact_url,
+        settings_for,
         storage,
         strip_credentials,
     )
     from shardex.sources.decompressed_source import CompressedFile, DecompressedSource
     from shardex.sources.download import download_file
+    from shardex.sources.guarded_http import WholeAnswer, ask_server
     from shardex.sources.io_threads import fetches_started
     from shardex.sources.local import (
         LocalSource,
@@ -109,6 +117,7 @@ if TYPE_CHECKING:
     from shardex.sources.locks import LockedFile, SharedFolder, locked_file, shared_folder
     from shardex.sources.page_cache import parse_size
     from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, TemporaryDraft, check_path, check_text
+    from shardex.sources.retry import RetryableError
     from shardex.sources.url import absolute_path, child_of, is_local, is_url, open_source, parent_of, place_of
 else:
     import_later(
@@ -117,15 +126,17 @@ else:
             "byte_ranges": "ByteRange",
             "cached_source": "CachedSource",
             "compression": "COMPRESSED RangeFile kind_of member_names plain_name",
-            "credentials": "export_credentials has_credentials import_credentials keyring read_keyring redact_url "
-            "storage strip_credentials",
+            "credentials": "export_credentials has_credentials import_credentials keyring read_keyring redact "
+            "redact_url settings_for storage strip_credentials",
             "decompressed_source": "CompressedFile DecompressedSource",
             "download": "download_file",
+            "guarded_http": "WholeAnswer ask_server",
             "io_threads": "fetches_started",
             "local": "LocalSource is_in_memory link_or_rename make_folder open_regular sync_file sync_folder",
             "locks": "LockedFile SharedFolder locked_file shared_folder",
             "page_cache": "parse_size",
             "protocols": "Draft Place Sink Source Stat TemporaryDraft check_path check_text",
+            "retry": "RetryableError",
             "url": "absolute_path child_of is_local is_url open_source parent_of place_of",
         },
     )

@@ -5,6 +5,8 @@ connection goes to an address that was resolved and found public immediately bef
 address, a changed DNS entry or a redirect does not bypass the check. Redirects are followed here: they must keep the
 scheme, are checked like the first URL, and get no secrets if they lead to another host. Proxies of the environment
 are not used.
+
+`GuardedClient` reads ranges of files. `ask_server` is for calls of services: one request of any kind, the whole answer.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 from shardex.errors import AddressError, PathError, RemoteError, SourceError
@@ -31,6 +33,7 @@ from shardex.sources.protocols import Stat
 from shardex.sources.retry import RetryableError, check_unchanged, error_for_status, stat_from_headers
 
 if TYPE_CHECKING:
+    from email.message import Message
     from http.client import HTTPConnection, HTTPResponse
 
 T = TypeVar("T")
@@ -66,7 +69,7 @@ def check_untrusted(url: str) -> str:
     """
     scheme, host, port = _split(url)
     if scheme in ("http", "https"):
-        _public_addresses(host, port, url)
+        _addresses(host, port, url)
     return url
 
 
@@ -129,8 +132,8 @@ def _read_headers(connection: HTTPConnection, seconds: float) -> HTTPResponse:
         timer.cancel()
 
 
-def _public_addresses(host: str, port: int, url: str) -> list[tuple[int, tuple[object, ...]]]:
-    """Resolve a host to families and addresses to connect to; raise an error if one is not public."""
+def _addresses(host: str, port: int, url: str, *, public: bool = True) -> list[tuple[int, tuple[object, ...]]]:
+    """Resolve a host to families and addresses to connect to; raise an error if one must be public and is not."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -138,20 +141,20 @@ def _public_addresses(host: str, port: int, url: str) -> list[tuple[int, tuple[o
     if not found:
         raise AddressError(f"{redact_url(url)!r}: expected a host that has an address, got {host!r}")
     for *_, address in found:
-        if not is_public(str(address[0])):
+        if public and not is_public(str(address[0])):
             raise AddressError(f"{redact_url(url)!r}: expected an address of the public internet, got {address[0]}")
     return [(family, address) for family, *_, address in found]
 
 
-def _connect(scheme: str, host: str, port: int, timeout: float) -> HTTPConnection:
-    """Return a connection to one of the checked addresses; it never reconnects."""
+def _connect(scheme: str, host: str, port: int, timeout: float, *, trusted: bool = False) -> HTTPConnection:
+    """Return a connection to one of the addresses, which are checked unless trusted; it never reconnects."""
     from http.client import HTTPConnection, HTTPSConnection
     from ssl import create_default_context
 
     connection = (HTTPSConnection if scheme == "https" else HTTPConnection)(host, port, timeout=timeout)
     connection.auto_open = 0
     failure: OSError | None = None
-    for family, address in _public_addresses(host, port, f"{scheme}://{host}:{port}/"):
+    for family, address in _addresses(host, port, f"{scheme}://{host}:{port}/", public=not trusted):
         link = socket.socket(family, socket.SOCK_STREAM)
         link.settimeout(timeout)
         try:
@@ -164,6 +167,64 @@ def _connect(scheme: str, host: str, port: int, timeout: float) -> HTTPConnectio
             link.close()
             failure = error
     raise failure or OSError(errno.EHOSTUNREACH, "no address")
+
+
+class WholeAnswer(NamedTuple):
+    """What a server answered to one request."""
+
+    status: int
+    headers: Message
+    content: bytes
+
+
+def ask_server(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    content: bytes = b"",
+    settings: Settings,
+    most: int,
+    trusted: bool = False,
+) -> WholeAnswer:
+    """Send one request and return the whole answer, of at most `most` bytes; a redirect is an answer like others.
+
+    An untrusted URL, which data names, leads to a public address by https only. A failure that another attempt may
+    avoid is a `RetryableError`.
+    """
+    from http.client import HTTPException
+
+    scheme, host, port = _split(url)
+    if scheme != "https" and not (trusted and scheme == "http"):
+        raise AddressError(f"{redact_url(url)!r}: expected https:// in a URL that data names, got {scheme}://")
+    parts, timeout = urlsplit(url), settings.number("timeout")
+    limit = time.monotonic() + settings.number("deadline") + len(content) / MIN_SPEED
+    try:
+        with closing(_connect(scheme, host, port, timeout, trusted=trusted)) as connection:
+            own = {"User-Agent": "shardex", "Accept-Encoding": "identity", **(headers or {})}
+            connection.request(method, f"{parts.path or '/'}{parts.query and '?'}{parts.query}", content or None, own)
+            answer = _read_headers(connection, timeout)
+            body = bytearray()
+            while piece := answer.read1(min(most + 1 - len(body), 1 << 18)):
+                body += piece
+                if len(body) > most:
+                    raise RemoteError(errno.EFBIG, f"expected an answer of at most {most:,} bytes, got more", url)
+                if time.monotonic() > limit:
+                    raise TimeoutError
+            declared = answer.getheader("Content-Length", "")
+            if declared.isdigit() and int(declared) != len(body) and answer.status not in (204, 304):
+                raise RetryableError("the answer broke off")
+            return WholeAnswer(answer.status, answer.headers, bytes(body))
+    except (SourceError, PathError, RetryableError):
+        raise
+    except (OSError, HTTPException) as error:
+        reason = "no complete answer in time" if isinstance(error, TimeoutError) else _reason(error)
+        raise RetryableError(reason) from None
+
+
+def _reason(error: Exception) -> str:
+    """Return the cause of a failed connection in a few words."""
+    return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
 class GuardedClient:
