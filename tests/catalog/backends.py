@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 _numbers = itertools.count()
-BACKENDS = ["sqlite", "folder", "memory", "s3"]
+BACKENDS = ["sqlite", "folder", "memory", "s3", "redis"]
 
 
 def catalog_url(kind: str, request: pytest.FixtureRequest) -> str:
@@ -16,6 +16,9 @@ def catalog_url(kind: str, request: pytest.FixtureRequest) -> str:
     folder: Path = request.getfixturevalue("tmp_path")
     if kind == "s3":
         return f"{request.getfixturevalue('bucket')}/catalog"
+    if kind == "redis":
+        pytest.importorskip("redis")
+        return str(request.getfixturevalue("redis_url"))
     return {
         "sqlite": str(folder / "catalog.db"),
         "folder": str(folder / "catalog"),

@@ -60,7 +60,9 @@ class RedisServer:
 
     def _answers(self) -> bool:
         if self._process.poll() is not None:
-            raise RuntimeError(f"the server ended: {(self.folder / 'log').read_text()[-2000:]}")
+            if "Failed finding TLS support" in (log := (self.folder / "log").read_text()):
+                pytest.skip("needs a Redis with TLS, as Debian's")
+            raise RuntimeError(f"the server ended: {log[-2000:]}")
         return "Ready to accept connections" in (self.folder / "log").read_text()
 
     def kill(self) -> None:

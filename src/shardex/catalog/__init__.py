@@ -12,6 +12,8 @@ This room opens no data: it knows records, not datasets.
 - `backend`: what a storage for records implements, and which one a URL means
 - `sqlite_file`: records in an SQLite file
 - `record_folder`: records as JSON files in a folder or a bucket
+- `redis`: records on a Redis server
+- `foreign_entries`: entries that atdata wrote, as records
 - `cid`: content identifiers of ATProto
 """
 
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING
 from shardex.lazy_door import import_later
 
 __all__ = [
+    "UNKNOWN",
     "Backend",
     "Catalog",
     "Content",
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from shardex.catalog.backend import Backend
     from shardex.catalog.catalog import Catalog, Resolved, find_catalog, resolve
     from shardex.catalog.cid import check_cid, cid_of, encode_dag_cbor
+    from shardex.catalog.foreign_entries import UNKNOWN
     from shardex.catalog.names import is_reference, parse
     from shardex.catalog.records import (
         Content,
@@ -66,6 +70,7 @@ else:
             "backend": "Backend",
             "catalog": "Catalog Resolved find_catalog resolve",
             "cid": "check_cid cid_of encode_dag_cbor",
+            "foreign_entries": "UNKNOWN",
             "names": "is_reference parse",
             "records": "Content Parent RecordQuery DatasetRecord decode encode to_plain to_reference",
             "schemas": "class_of compare_schemas stub_of",

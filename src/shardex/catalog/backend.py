@@ -23,6 +23,7 @@ from shardex.sources import absolute_path, is_url, redact_url
 GROUP = "shardex.catalogs"
 """Group of the entry points of backends of other packages, by URL scheme."""
 _FOLDER = "shardex.catalog.record_folder:RecordFolder"
+_REDIS = "shardex.catalog.redis:RedisServer"
 SCHEMES = {
     "sqlite": "shardex.catalog.sqlite_file:SqliteFile",
     "file": _FOLDER,
@@ -30,6 +31,8 @@ SCHEMES = {
     "s3": _FOLDER,
     "gs": _FOLDER,
     "az": _FOLDER,
+    "redis": _REDIS,
+    "rediss": _REDIS,
 }
 """Where the backend for a URL is, by scheme."""
 _DATABASES = (".db", ".sqlite", ".sqlite3")
