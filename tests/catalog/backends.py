@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 _numbers = itertools.count()
-BACKENDS = ["sqlite", "folder", "memory", "s3", "redis"]
+_SERVERS = {"redis": "redis_url", "at": "pds_url"}
+"""Fixtures with the URL of an empty catalog on a server."""
+BACKENDS = ["sqlite", "folder", "memory", "s3", "redis", pytest.param("at", marks=pytest.mark.long)]
 
 
 def catalog_url(kind: str, request: pytest.FixtureRequest) -> str:
@@ -18,7 +20,8 @@ def catalog_url(kind: str, request: pytest.FixtureRequest) -> str:
         return f"{request.getfixturevalue('bucket')}/catalog"
     if kind == "redis":
         pytest.importorskip("redis")
-        return str(request.getfixturevalue("redis_url"))
+    if kind in _SERVERS:
+        return str(request.getfixturevalue(_SERVERS[kind]))
     return {
         "sqlite": str(folder / "catalog.db"),
         "folder": str(folder / "catalog"),

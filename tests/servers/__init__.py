@@ -30,6 +30,7 @@ __all__ = [
     "bucket",
     "careless_bucket",
     "pds",
+    "pds_url",
     "rclone",
     "redis_url",
     "running_redis",
@@ -145,6 +146,16 @@ def pds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pds]:
     folder = _folder(tmp_path_factory, "pds")
     with shared_server(folder, pds_command()) as port:
         yield Pds(port, int((folder / "directory").read_text()))
+
+
+@pytest.fixture
+def pds_url(pds: Pds) -> Iterator[str]:
+    """The URL of a new account on the PDS, with its password and both servers set by `storage`."""
+    account = pds.account()
+    url = f"at://{account.handle}"
+    storage(url, service=pds.url, directory=pds.directory, password=account.password)
+    yield url
+    storage(url)
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ This room opens no data: it knows records, not datasets.
 - `sqlite_file`: records in an SQLite file
 - `record_folder`: records as JSON files in a folder or a bucket
 - `redis`: records on a Redis server
+- `atproto`: records of an account on ATProto
+- `xrpc`: calls of a server of ATProto, and which server an account has
+- `lexicon`: records as ATProto has them, and back
 - `foreign_entries`: entries that atdata wrote, as records
 - `cid`: content identifiers of ATProto
 """

@@ -33,6 +33,7 @@ SCHEMES = {
     "az": _FOLDER,
     "redis": _REDIS,
     "rediss": _REDIS,
+    "at": "shardex.catalog.atproto:AtprotoAccount",
 }
 """Where the backend for a URL is, by scheme."""
 _DATABASES = (".db", ".sqlite", ".sqlite3")

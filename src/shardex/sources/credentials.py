@@ -56,6 +56,7 @@ _AZ = {
 }
 _HTTP = {"username": "", "password": "", "token": "", "headers": ""}
 _REDIS = {"username": "", "password": "", "ca_file": "", "certificate_file": "", "key_file": ""}
+_AT = {"password": "", "service": "", "directory": ""}
 STORES: dict[str, dict[str, str]] = {
     "s3": _S3,
     "gs": _GS,
@@ -64,6 +65,7 @@ STORES: dict[str, dict[str, str]] = {
     "https": _HTTP,
     "redis": _REDIS,
     "rediss": _REDIS,
+    "at": _AT,
 }
 """Settings of each kind of store, by scheme, with their names in obstore."""
 
@@ -140,8 +142,8 @@ def storage(prefix: str, **settings: Setting) -> None:
     `request_payer`, `role_arn`. For ``gs://``: `service_account` (a file), `service_account_key` (its content),
     `token`, `anonymous`, `endpoint`. For ``az://``: `account_name`, `account_key`, `sas_token`, `token`, `tenant_id`,
     `client_id`, `client_secret`, `anonymous`, `endpoint`. For ``http(s)://``: `username` and `password`, `token`,
-    `headers`. For ``redis(s)://``: `username`, `password`, `ca_file`, `certificate_file`, `key_file`. Without settings,
-    earlier ones for this prefix are removed.
+    `headers`. For ``redis(s)://``: `username`, `password`, `ca_file`, `certificate_file`, `key_file`. For ``at://``:
+    `password`, `service`, `directory`. Without settings, earlier ones for this prefix are removed.
 
     >>> storage("s3://my-bucket", endpoint="https://minio.example", region="us-east-1", anonymous=True)
     >>> settings_for("s3://my-bucket/data/x.tar")
