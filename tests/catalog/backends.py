@@ -10,7 +10,7 @@ import pytest
 _numbers = itertools.count()
 _SERVERS = {"redis": "redis_url", "at": "pds_url"}
 """Fixtures with the URL of an empty catalog on a server."""
-BACKENDS = ["sqlite", "folder", "memory", "s3", "redis", pytest.param("at", marks=pytest.mark.long)]
+BACKENDS = ["sqlite", "folder", "memory", "s3", "redis", "at"]
 
 
 def catalog_url(kind: str, request: pytest.FixtureRequest) -> str:
@@ -29,7 +29,7 @@ def catalog_url(kind: str, request: pytest.FixtureRequest) -> str:
     }[kind]
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=[*BACKENDS[:-1], pytest.param("at", marks=pytest.mark.long)])
 def url(request: pytest.FixtureRequest) -> str:
     """Where an empty catalog is, of each kind in turn."""
     return catalog_url(request.param, request)

@@ -12,7 +12,7 @@ from shardex.sources import import_credentials
 
 def main(url: str, word: str, count: int) -> None:
     import_credentials(sys.stdin.buffer.read())
-    content = Content(fingerprint="0" * 16, urls=["/data"], format="arrow", samples=1)
+    content = Content(fingerprint="0" * 16, urls=["s3://data/0.tar"], format="tar", samples=1)
     catalog = sx.Catalog(url)
     print("ready", flush=True)
     for k in range(count):

@@ -76,6 +76,7 @@ def test_what_is_published(server: ScriptedPds) -> None:
     stable = server.records[LABEL, key_of("team/digits", "stable")]
     assert (stable["datasetUri"], stable["version"]) == (uri + key_of("team/digits", "1"), "stable")
     assert second["schemaRef"] in {f"at://{DID}/{SCHEMA}/{key}" for kind, key in server.records if kind == SCHEMA}
+    assert stable["createdAt"] < label["createdAt"], "the label of the name is the latest one"
     catalog.remove("team/digits@2")
     label = server.records[LABEL, key_of("team/digits")]
     assert label["datasetUri"] == uri + key_of("team/digits", "1") and label["shardex"] == {"newest": 1, "used": 2}

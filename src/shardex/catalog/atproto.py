@@ -186,7 +186,10 @@ class AtprotoAccount(Backend):
         if version is None:
             self._writer.procedure("com.atproto.repo.deleteRecord", place)
         else:
-            label = label_of(name, self._uri(name, version), tag, _now(), tagged=version)
+            # Programs that ask for a name alone take its latest label: that of the newest version, not a tag.
+            record = self._record(name, version)
+            time = record.created if record else _now()
+            label = label_of(name, self._uri(name, version), tag, time, tagged=version)
             self._writer.procedure("com.atproto.repo.putRecord", {**place, "record": label, "validate": False})
 
     def _moved(self, name: str, newest: int, used: int, *, exists: bool) -> dict[str, Any]:
