@@ -158,10 +158,12 @@ def test_server_that_lies(server: ScriptedPds) -> None:
         catalog.get("a")
 
 
+@pytest.mark.filterwarnings("default:.*storageOther.*it is left out")
 def test_entries_of_other_programs(server: ScriptedPds) -> None:
     server.records[ENTRY, "3kaaa"] = entry("My Digits", createdAt="2026-02-01T00:00:00Z")
     server.records[ENTRY, "3kbbb"] = entry("My Digits", "s3://bucket/b.tar", createdAt="2026-01-01T00:00:00Z")
     server.records[OLD_ENTRY, "3kccc"] = entry("old")
+    server.records[OLD_ENTRY, "3kddd"] = entry("broken", storage={"$type": "org.example.storageOther"})
     catalog = Catalog(URL)
     catalog.put("mine", content(1))
     assert [str(one) for one in catalog.list()] == ["My-Digits@2", "mine@1", "old@1"]

@@ -95,4 +95,6 @@ def test_what_was_acknowledged_survives_kills(kind: str, request: pytest.Fixture
     for number in range(30):
         found |= killed(url, f"k{number}", slower * moments.uniform(0, 0.4))
         there = check(url, found) if found else {}
-    assert len(found) > 100 / slower and len(there) <= len(found) + 30, "at most one put of each process was not acknowledged"
+    assert len(found) > 100 / slower and len(there) <= len(found) + 30, (
+        "at most one put of each process was not acknowledged"
+    )

@@ -378,8 +378,23 @@ def test_entries_of_one_name_are_its_versions(server: RedisServer) -> None:
 )
 def test_damaged_entries_of_atdata(server: RedisServer, values: dict[str, Any], told: str) -> None:
     put_entry(server, "broken", **values)
-    with Catalog(server.url()) as catalog, pytest.raises(FormatError, match=told):
-        catalog.get("broken")
+    put_entry(server, "whole", CID[:-1] + "b", data_urls=["s3://bucket/a.tar"])
+    with Catalog(server.url()) as catalog, pytest.warns(UserWarning, match=f"{told}.*; it is left out"):
+        assert [one.name for one in catalog.list()] == ["whole"]
+
+
+def test_damaged_records(server: RedisServer) -> None:
+    with Catalog(server.url()) as catalog, client_of(server) as client:
+        for name in ("a", "b"):
+            catalog.put(name, content(name))
+            catalog.put(name, content(name), description="again")
+        client.hset("shardex:versions:a", "2", '{"name": "a"}')
+        with pytest.raises(FormatError, match=r"redis://.*: a: expected a record of a dataset"):
+            catalog.get("a")
+        with pytest.warns(UserWarning, match="expected a record of a dataset.*; it is left out"):
+            assert [str(one) for one in catalog.list()] == ["b@2"]
+        with pytest.warns(UserWarning, match="it is left out"):
+            assert [str(one) for one in catalog.history("a")] == ["a@1"]
 
 
 def test_an_entry_of_atdata_is_opened(server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from shardex.catalog.backend import Backend
+from shardex.catalog.backend import Backend, readable
 from shardex.catalog.foreign_entries import with_versions
 from shardex.catalog.lexicon import (
     ENTRY,
@@ -79,7 +79,8 @@ class AtprotoAccount(Backend):
         used = self._numbers(name)[1]
         if not used:
             return self._foreign().get(name, [])
-        return [record for number in range(1, used + 1) if (record := self._record(name, number))]
+        found = (readable(partial(self._record, name, number)) for number in range(1, used + 1))
+        return [record for record in found if record]
 
     def names(self, prefix: str = "") -> Iterator[str]:
         """Yield all names; all labels and entries are listed."""
@@ -90,8 +91,7 @@ class AtprotoAccount(Backend):
         """Yield the newest records; all entries are listed."""
         own: dict[str, DatasetRecord] = {}
         foreign = []
-        for stored in self._entries():
-            record = record_of_entry(stored, self._account)
+        for stored, record in self._entries():
             if not _is_own(stored, record):
                 foreign.append(record)
             elif record.name not in own or own[record.name].version < record.version:
@@ -131,14 +131,16 @@ class AtprotoAccount(Backend):
     def _labels(self) -> Iterator[StoredRecord]:
         return self._client.list_records(self._account.did, LABEL)
 
-    def _entries(self) -> Iterator[StoredRecord]:
+    def _entries(self) -> Iterator[tuple[StoredRecord, DatasetRecord]]:
+        """Yield all entries, also those of other programs, with a warning for damaged ones."""
         for collection in (ENTRY, OLD_ENTRY):
-            yield from self._client.list_records(self._account.did, collection)
+            for stored in self._client.list_records(self._account.did, collection):
+                if record := readable(partial(record_of_entry, stored, self._account)):
+                    yield stored, record
 
     def _foreign(self) -> dict[str, list[DatasetRecord]]:
         """Return the records of entries that other programs wrote, by name."""
-        pairs = ((stored, record_of_entry(stored, self._account)) for stored in self._entries())
-        return with_versions(record for stored, record in pairs if not _is_own(stored, record))
+        return with_versions(record for stored, record in self._entries() if not _is_own(stored, record))
 
     # -- writing ----------------------------------------------------------------------------------------------
 

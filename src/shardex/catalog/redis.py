@@ -24,12 +24,12 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from shardex.catalog.backend import Backend
+from shardex.catalog.backend import Backend, readable
 from shardex.catalog.foreign_entries import record_of_redis, with_versions
 from shardex.catalog.names import PART
 from shardex.catalog.records import DatasetRecord, RecordQuery, decode, encode, searched, words_in
@@ -155,7 +155,7 @@ class RedisServer(Backend):
         with self._errors():
             found = self._client.hgetall(self._versions(name))
         texts = (found[number] for number in sorted(found, key=int))
-        records = [record for text in texts if (record := self._decode(text, name))]
+        records = [record for text in texts if (record := readable(partial(self._decode, text, name)))]
         return records if found else self._entries().get(name, [])
 
     def names(self, prefix: str = "") -> Iterator[str]:
@@ -177,17 +177,21 @@ class RedisServer(Backend):
         return self._newest_of(self.names(prefix))
 
     def search(self, query: RecordQuery) -> Iterator[DatasetRecord]:
-        """Yield what the index finds, and entries of atdata, which have no index."""
+        """Yield what the index has for the rarest term and matches; and entries of atdata, which have no index."""
         wanted = [f"w:{word}" for word in query.words]
         wanted += [f"t:{tag}\0" for tag in query.tags] + [f"f:{field}\0" for field in query.fields]
         if not wanted:
             return self.newest()
+        ranges = [(b"[" + text.encode(), b"(" + text.encode() + b"\xff") for text in wanted]
         with self._errors(), self._client.pipeline(transaction=False) as requests:
-            for text in wanted:
-                requests.zrangebylex(self._key("index"), b"[" + text.encode(), b"(" + text.encode() + b"\xff")
-            found = [{one.rpartition(b"\0")[2].decode() for one in members} for members in requests.execute()]
-        foreign = (name for name, record in self._entries().items() if query.matches(record[-1]))
-        return filter(query.matches, self._newest_of(sorted({*set.intersection(*found), *foreign})))
+            for one in ranges:
+                requests.zlexcount(self._key("index"), *one)
+            counts = requests.execute()
+        rarest = ranges[counts.index(min(counts))]
+        with self._errors():
+            found = {one.rpartition(b"\0")[2].decode() for one in self._client.zrangebylex(self._key("index"), *rarest)}
+        foreign = (name for name, records in self._entries().items() if query.matches(records[-1]))
+        return filter(query.matches, self._newest_of(sorted({*found, *foreign})))
 
     def close(self) -> None:
         self.__dict__.pop("_scripts", None)
@@ -235,7 +239,8 @@ class RedisServer(Backend):
                     self._scripts["head"](keys=[self._versions(name)], client=requests)
                 answers = requests.execute()
             for name, (text, used) in zip(chunk, answers, strict=True):
-                if found := self._decode(text, name) if used else self._entries()[name][-1]:
+                foreign = [] if used else self._entries().get(name, [])
+                if found := foreign[-1] if foreign else readable(partial(self._decode, text, name)):
                     yield found
 
     def _entries(self) -> dict[str, list[DatasetRecord]]:
@@ -252,7 +257,8 @@ class RedisServer(Backend):
                 with self._client.pipeline(transaction=False) as requests:
                     for key in chunk:
                         requests.hgetall(key)
-                    yield from (record_of_redis(one, self.url) for one in requests.execute() if one)
+                    found = (readable(partial(record_of_redis, one, self.url)) for one in requests.execute() if one)
+                    yield from filter(None, found)
 
     # -- requests ---------------------------------------------------------------------------------------------
 
