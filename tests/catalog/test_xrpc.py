@@ -227,6 +227,9 @@ def test_handles_that_are_none(server: ScriptedPds) -> None:
             find_account(wrong)
     with pytest.raises(NotFoundError, match=r"expected a handle of an account.*at://nobody.example.com"):
         find_account("nobody.example.com")
+    server.script["com.atproto.identity.resolveHandle"] = ["reset"] * 3
+    with pytest.raises(RemoteReadError, match="expected an answer"):
+        find_account(HANDLE)
 
 
 @pytest.mark.parametrize(

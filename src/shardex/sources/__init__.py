@@ -43,6 +43,7 @@ __all__ = [
     "Place",
     "RangeFile",
     "RetryableError",
+    "Settings",
     "SharedFolder",
     "Sink",
     "Source",
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from shardex.sources.cached_source import CachedSource
     from shardex.sources.compression import COMPRESSED, RangeFile, kind_of, member_names, plain_name
     from shardex.sources.credentials import (
+        Settings,
         export_credentials,
         has_credentials,
         import_credentials,
@@ -126,7 +128,7 @@ else:
             "byte_ranges": "ByteRange",
             "cached_source": "CachedSource",
             "compression": "COMPRESSED RangeFile kind_of member_names plain_name",
-            "credentials": "export_credentials has_credentials import_credentials keyring read_keyring redact "
+            "credentials": "Settings export_credentials has_credentials import_credentials keyring read_keyring redact "
             "redact_url settings_for storage strip_credentials",
             "decompressed_source": "CompressedFile DecompressedSource",
             "download": "download_file",
