@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from shardex.catalog import Content
 
 _numbers = itertools.count()
 _SERVERS = {"redis": "redis_url", "at": "pds_url"}
@@ -33,3 +36,10 @@ def catalog_url(kind: str, request: pytest.FixtureRequest) -> str:
 def url(request: pytest.FixtureRequest) -> str:
     """Where an empty catalog is, of each kind in turn."""
     return catalog_url(request.param, request)
+
+
+def content(mark: object, schema: Any = None) -> Content:
+    """A dataset that nobody opens."""
+    return Content(
+        fingerprint=f"f{mark}", urls=[f"s3://bucket/{mark}.tar"], format="tar", samples=1, schema=schema or {}
+    )

@@ -28,7 +28,7 @@ from shardex.errors import (
     RemoteError,
 )
 from shardex.sources import settings_for
-from tests.catalog.test_redis import content
+from tests.catalog.backends import content
 from tests.servers.pds import Pds
 from tests.servers.scripted_pds import DID, HANDLE, PASSWORD, ScriptedPds, scripted_pds
 

@@ -20,7 +20,7 @@ import pytest
 
 import shardex as sx
 from shardex import storage
-from shardex.catalog import Catalog, Content
+from shardex.catalog import Catalog
 from shardex.catalog.redis import RedisServer as Backend
 from shardex.errors import (
     AccessDeniedError,
@@ -30,6 +30,7 @@ from shardex.errors import (
     RemoteError,
     StorageFullError,
 )
+from tests.catalog.backends import content
 from tests.faults.processes import FULL
 from tests.servers.redis_server import PASSWORD, RedisServer, redis_server
 from tests.waiting import becomes_true
@@ -37,13 +38,6 @@ from tests.waiting import becomes_true
 redis = pytest.importorskip("redis")
 
 KILLS = 30 if FULL else 3
-
-
-def content(mark: object, schema: Any = None) -> Content:
-    """A dataset that nobody opens."""
-    return Content(
-        fingerprint=f"f{mark}", urls=[f"s3://bucket/{mark}.tar"], format="tar", samples=1, schema=schema or {}
-    )
 
 
 @pytest.fixture
