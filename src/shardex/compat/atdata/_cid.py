@@ -1,10 +1,12 @@
 """Content identifiers under the names of atdata: a version 1 CID of the SHA-256 hash of data in DAG-CBOR."""
 
+import base64
 from typing import Any
 
 from shardex.catalog import cid_of, encode_dag_cbor
+from shardex.errors import ArgumentError
 
-__all__ = ["generate_cid", "generate_cid_from_bytes", "verify_cid"]
+__all__ = ["generate_cid", "generate_cid_from_bytes", "parse_cid", "verify_cid"]
 
 
 def generate_cid(data: Any) -> str:
@@ -28,3 +30,18 @@ def verify_cid(cid: str, data: Any) -> bool:
     (True, False)
     """
     return cid == generate_cid(data)
+
+
+def parse_cid(cid: str) -> dict[str, Any]:
+    """Return the parts of an identifier in base 32: version, codec, and hash with code, size and digest.
+
+    >>> parts = parse_cid(generate_cid([1])); parts["version"], hex(parts["codec"]), hex(parts["hash"]["code"])
+    (1, '0x71', '0x12')
+    """
+    try:
+        data = base64.b32decode(cid[1:].upper() + "=" * (-len(cid[1:]) % 8)) if cid[:1] == "b" else b""
+    except ValueError:
+        data = b""
+    if len(data) < 4 or data[0] != 1 or max(data[:4]) > 127 or len(data) != 4 + data[3]:
+        raise ArgumentError(f"expected a content identifier of version 1 in base 32, got {cid!r:.100}")
+    return {"version": 1, "codec": data[1], "hash": {"code": data[2], "size": data[3], "digest": data[4:]}}
