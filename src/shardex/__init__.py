@@ -92,7 +92,9 @@ for _problem, _found in _PROBLEMS.items():
         raise _importlib.import_module("shardex.errors").UnsupportedPlatformError(f"shardex expected {_problem}")
 
 
-if _typing.TYPE_CHECKING:
+_lazy_door = _importlib.import_module("shardex.lazy_door")
+
+if _lazy_door.TYPES:
     from shardex import media as media
     from shardex import ray as ray
     from shardex import store as store
@@ -152,7 +154,7 @@ else:
         hint = "" if name.startswith("_") else other.instead(other.MODULE, name, __all__)
         raise AttributeError(f"module 'shardex' has no attribute {name!r}{hint}")
 
-    _MODULE_OF = _importlib.import_module("shardex.lazy_door").import_later(
+    _MODULE_OF = _lazy_door.import_later(
         __name__,
         {
             "dataset": "Dataset DatasetDict Writer concat create index join load_dataset mix open temperature write",

@@ -38,9 +38,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `read_size`: how many rows to read at once
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "DataIterator",
@@ -77,12 +75,25 @@ __all__ = [
     "write",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
+    from shardex.dataset import combined_rows as combined_rows
+    from shardex.dataset import huggingface as huggingface
+    from shardex.dataset import pack as pack
+    from shardex.dataset import show as show
+    from shardex.dataset import sliding as sliding
+    from shardex.dataset import split_views as split_views
+    from shardex.dataset import sql as sql
+    from shardex.dataset import stacked_rows as stacked_rows
+    from shardex.dataset import to_arrow as to_arrow
+    from shardex.dataset import typed_views as typed_views
+    from shardex.dataset import windows as windows
     from shardex.dataset.combine import concat, join
     from shardex.dataset.create import Writer, create, samples_of
     from shardex.dataset.dataset import Dataset
     from shardex.dataset.dataset_dict import DatasetDict
     from shardex.dataset.from_table import column_table, from_table
+    from shardex.dataset.from_table import from_columns as from_columns
+    from shardex.dataset.from_table import is_table as is_table
     from shardex.dataset.function_calls import (
         SampleFailure,
         call_function,
@@ -106,11 +117,12 @@ else:
     import_later(
         __name__,
         {
+            "": "combined_rows huggingface pack show sliding split_views sql stacked_rows to_arrow typed_views windows",
             "combine": "concat join",
             "create": "Writer create samples_of",
             "dataset": "Dataset",
             "dataset_dict": "DatasetDict",
-            "from_table": "column_table from_table",
+            "from_table": "column_table from_columns from_table is_table",
             "function_calls": "SampleFailure call_function column_result copied place_of_rows time_in_functions",
             "layers": "innermost_rows",
             "load_dataset": "load_dataset",

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.from_table import is_table
 from shardex.dataset.function_calls import copied
-from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import stored_samples
 from shardex.errors import ArgumentError, SchemaError
@@ -26,6 +25,9 @@ from shardex.kernel import Columns
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class, record_of
 from shardex.sources import place_of
+
+if TYPE_CHECKING:
+    from shardex.dataset.open import Data
 
 _INFER_FROM = 64
 

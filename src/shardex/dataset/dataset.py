@@ -11,28 +11,25 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from shardex import dataset as room
+from shardex import display
 from shardex.columns import check_fields
-from shardex.dataset import to_arrow as stream
-from shardex.dataset.combined_rows import concat_rows
-from shardex.dataset.huggingface import to_huggingface
 from shardex.dataset.layers import RenamedRows
 from shardex.dataset.media_rows import decode_view, over_stored
-from shardex.dataset.pack import Strategy, packs_of
-from shardex.dataset.show import overview, show
-from shardex.dataset.sliding import Missing, sliding_rows
-from shardex.dataset.stacked_rows import StackedRows
 from shardex.dataset.subset_view import SubsetView
-from shardex.dataset.token_stream import Labels
-from shardex.dataset.typed_views import lens_view, mapped_view, typed_view
 from shardex.dataset.views import PLUMBING, description, field_names, function_name, new_names, note
-from shardex.dataset.windows import windows_of
-from shardex.display import Figure
 from shardex.features import Feature
 from shardex.kernel import Columns
 from shardex.order import Order
 from shardex.other_names import DATASET, MAP, missing_attribute, refuse
 from shardex.rows import AbstractRows
-from shardex.samples import Batch, Lens, T_co
+from shardex.samples import Batch, T_co
+
+if TYPE_CHECKING:
+    from shardex.dataset.pack import Strategy
+    from shardex.dataset.sliding import Missing
+    from shardex.dataset.token_stream import Labels
+    from shardex.samples import Lens
 
 U = TypeVar("U")
 
@@ -98,7 +95,7 @@ class Dataset(SubsetView[T_co]):
         array([[1.5, 3. ]])
         """
         groups, fields = {**(names or {}), **more}, self.fields
-        return self._over(over_stored(self._rows, lambda rows: StackedRows(rows, fields, groups)))
+        return self._over(over_stored(self._rows, lambda rows: room.stacked_rows.StackedRows(rows, fields, groups)))
 
     # -- media -----------------------------------------------------------------------------------------------
 
@@ -146,7 +143,7 @@ class Dataset(SubsetView[T_co]):
         >>> sx.open([{"x": k, "name": f"n{k}"} for k in range(10)]).as_type(Named)[3]
         Named(name='n3')
         """
-        return self._over(typed_view(self._rows, self._fields, sample_type))
+        return self._over(room.typed_views.typed_view(self._rows, self._fields, sample_type))
 
     def view(self, lens: Lens[Any, U]) -> Dataset[U]:
         """Return the view of all samples through a lens.
@@ -156,7 +153,7 @@ class Dataset(SubsetView[T_co]):
         >>> sx.open([{"x": 3}]).view(double)[0]
         DictSample(double=6)
         """
-        return self._over(lens_view(self._rows, self._fields, lens))
+        return self._over(room.typed_views.lens_view(self._rows, self._fields, lens))
 
     @overload
     def map(
@@ -197,7 +194,7 @@ class Dataset(SubsetView[T_co]):
         DictSample(x=3, double=6)
         """
         refuse("Dataset.map", MAP, unknown, ["schema", "batched"])
-        rows = mapped_view(self._rows, self._fields, function, schema, batched)
+        rows = room.typed_views.mapped_view(self._rows, self._fields, function, schema, batched)
         return self._over(rows, note(f"mapped {'in batches ' * batched}by", function_name(function)))
 
     def _over(self, rows: AbstractRows, note: str = "") -> Dataset[Any]:
@@ -214,7 +211,7 @@ class Dataset(SubsetView[T_co]):
 
     def __add__(self, other: Dataset[T_co]) -> Dataset[T_co]:  # type: ignore[override]
         """Return the samples of this dataset, then those of another with the same fields, as `concat` does."""
-        return Dataset(concat_rows([self, other])) if isinstance(other, Dataset) else NotImplemented
+        return Dataset(room.combined_rows.concat_rows([self, other])) if isinstance(other, Dataset) else NotImplemented
 
     def sliding(
         self,
@@ -248,7 +245,7 @@ class Dataset(SubsetView[T_co]):
         >>> len(windows), windows[0].shop, windows[0].sales.tolist(), windows[0].sales_future.tolist()
         (4, 'a', [0, 20, 40], [60])
         """
-        rows, text = sliding_rows(self, length, horizon, stride, group, time, missing)
+        rows, text = room.sliding.sliding_rows(self, length, horizon, stride, group, time, missing)
         return Dataset(rows, None, None, (*self._notes, text))
 
     def windows(
@@ -298,7 +295,7 @@ class Dataset(SubsetView[T_co]):
         >>> pairs["inputs"].tolist(), pairs["labels"].tolist()
         ([[1, 2, 3, 4], [5, 6, 7, 8]], [[2, 3, 4, 5], [6, 7, 8, 9]])
         """
-        rows, order, text = windows_of(
+        rows, order, text = room.windows.windows_of(
             self,
             length,
             stride,
@@ -356,26 +353,26 @@ class Dataset(SubsetView[T_co]):
         ([[2, 3, -100, -100], [5, 6, 7, -100]], [[1, 1, 1, 2], [1, 1, 1, 1]])
         """
         options: Any = {"segments": segments, "field": field, "labels": labels, "ignore_index": ignore_index}
-        rows, text = packs_of(self, length, strategy, dtype=dtype, pad=pad, loss_mask=loss_mask, **options)
+        rows, text = room.pack.packs_of(self, length, strategy, dtype=dtype, pad=pad, loss_mask=loss_mask, **options)
         return Dataset(rows, None, None, (*self._notes, text))
 
     # -- other tools ------------------------------------------------------------------------------------------
 
     def to_arrow(self, fields: Sequence[str] | None = None) -> Any:
         """Return all samples as a `pyarrow.Table`; fields that are stored as Arrow columns are not copied."""
-        return stream.table(self if fields is None else self.select(*fields))
+        return room.to_arrow.table(self if fields is None else self.select(*fields))
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Return all samples as an Arrow stream, for tools that read one: polars, pandas, DuckDB, pyarrow."""
-        return stream.capsule(self, requested_schema)
+        return room.to_arrow.capsule(self, requested_schema)
 
     def to_huggingface(self) -> Any:
         """Return all samples as a Hugging Face `datasets.Dataset`; nothing is written to disk."""
-        return to_huggingface(self)
+        return room.huggingface.to_huggingface(self)
 
     def to_pandas(self, fields: Sequence[str] | None = None) -> Any:
         """Return all samples as a `pandas.DataFrame`."""
-        return stream.to_pandas(self.to_arrow(fields))
+        return room.to_arrow.to_pandas(self.to_arrow(fields))
 
     # -- how it is shown --------------------------------------------------------------------------------------
 
@@ -383,9 +380,9 @@ class Dataset(SubsetView[T_co]):
         return description(self)
 
     def _repr_html_(self) -> str:
-        return overview(self)
+        return room.show.overview(self)
 
-    def show(self, n: int = 16, *, path: str | os.PathLike[str] | None = None) -> Figure:
+    def show(self, n: int = 16, *, path: str | os.PathLike[str] | None = None) -> display.Figure:
         """Return a figure of the first samples, which a notebook shows; with `path` also write it to a file.
 
         Images, first frames of videos, plots of arrays and audio, names of classes, and text, each bounded; at most 400
@@ -397,7 +394,7 @@ class Dataset(SubsetView[T_co]):
         >>> len(ds.show(4, path=tempfile.mkdtemp() + "/some.html"))
         4
         """
-        return show(self, n, path)
+        return room.show.show(self, n, path)
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in PLUMBING]

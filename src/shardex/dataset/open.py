@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
+from shardex import dataset as room
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.from_table import ArrowStream, HubDataset, from_columns, from_table, is_table
 from shardex.dataset.layers import TypedRows
 from shardex.dataset.media_rows import media_decoded
-from shardex.dataset.memory_rows import ListRows
-from shardex.dataset.typed_views import check_type, features_wanted_by
 from shardex.errors import ArgumentError
 from shardex.features import Features
 from shardex.files import What
 from shardex.formats import open_rows
 from shardex.rows import AbstractRows, AdaptedRows, Rows
 from shardex.samples import T_co, fields_of, is_sample_class
-from shardex.workers import ExecutorLike
 
-Data = What | Rows | Sequence[Any] | Mapping[str, Any] | ArrowStream | HubDataset
-"""Argument of `open`: paths, rows, a list of samples, columns by name, or a table of another tool."""
+if TYPE_CHECKING:
+    from shardex.dataset.from_table import ArrowStream, HubDataset
+    from shardex.workers import ExecutorLike
+
+    Data: TypeAlias = What | Rows | Sequence[Any] | Mapping[str, Any] | ArrowStream | HubDataset
+    """Argument of `open`: paths, rows, a list of samples, columns by name, or a table of another tool."""
 
 
 @overload
@@ -68,10 +69,10 @@ def open(
 def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, options: dict[str, Any]) -> Any:
     """Return the rows; files that store no schema are read with that of the sample type."""
     if sample_type is not None:
-        check_type(sample_type)
+        room.typed_views.check_type(sample_type)
     in_memory = _in_memory(what, schema)
     if in_memory is not None:
-        if format is not None or options or (schema is not None and not is_table(what)):
+        if format is not None or options or (schema is not None and not room.is_table(what)):
             raise ArgumentError(
                 "expected no format, schema or options with rows or samples in memory, got some; "
                 "write(path, samples, schema) stores samples with a schema"
@@ -84,7 +85,8 @@ def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, optio
         )
     if schema is not None:
         options["schema"] = Features.of(schema)
-    return open_rows(what, format, wanted=features_wanted_by(sample_type), **options)
+    wanted = None if sample_type is None else room.typed_views.features_wanted_by(sample_type)
+    return open_rows(what, format, wanted=wanted, **options)
 
 
 def _abstract(rows: Rows) -> AbstractRows:
@@ -97,9 +99,11 @@ def _in_memory(what: Any, schema: Any) -> Any:
         return _rows_of_samples(what)
     if isinstance(what, Rows) and callable(what.read) and not isinstance(what, Sequence):  # not a column named "read"
         return what
-    if is_table(what):
-        return from_table(what, schema)
-    return from_columns(what) if isinstance(what, Mapping) else None
+    if isinstance(what, str | os.PathLike):
+        return None
+    if room.is_table(what):
+        return room.from_table(what, schema)
+    return room.from_columns(what) if isinstance(what, Mapping) else None
 
 
 def _advice(what: Any) -> str:
@@ -121,9 +125,9 @@ def _rows_of_samples(samples: Sequence[Any]) -> AbstractRows:
     """Return rows of a list of samples, typed if all are of one class."""
     kinds = {type(one) for one in samples}
     if any(map(is_sample_class, kinds)):
-        rows = ListRows([fields_of(one) for one in samples])
+        rows = room.ListRows([fields_of(one) for one in samples])
         return TypedRows(rows, kinds.pop()) if len(kinds) == 1 else rows
-    return ListRows(samples)
+    return room.ListRows(samples)
 
 
 def index(

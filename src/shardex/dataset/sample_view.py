@@ -18,16 +18,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardex import dataset as room
 from shardex.columns import check_fields
 from shardex.dataset.layers import Layer, sample_type_of, source_rows
 from shardex.dataset.media_rows import MediaRows
 from shardex.dataset.read_size import DECODED_BYTES, read_chunks, sample_chunks
-from shardex.dataset.sql import Limits, Params, select, view_columns, view_lengths, view_present
 from shardex.dataset.views import DataIterator, check_column
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.features import Features
 from shardex.formats import ShardRows
-from shardex.jobs import LeftOut
 from shardex.kernel import Columns, Integers, Masked, digest
 from shardex.order import Order, Pick, Shuffle, Span, chain, positions_of
 from shardex.rows import AbstractRows, AdaptedRows, Keyed, Rows, are_positions, normalise, slice_indices, whole_number
@@ -37,6 +36,8 @@ if TYPE_CHECKING:  # a torch DataLoader takes any dataset with these methods, bu
     from torch.utils.data import Dataset as TorchDataset
 
     from shardex.dataset.dataset import Dataset
+    from shardex.dataset.sql import Params
+    from shardex.jobs import LeftOut
 
     class SampleSequence(TorchDataset[T_co], Generic[T_co]):
         """Generic also where torch is not installed, and its class unknown."""
@@ -333,15 +334,16 @@ class SampleView(AbstractRows, SampleSequence[T_co]):
         >>> ds.sql("SELECT kind, max(x) AS most FROM ds GROUP BY kind ORDER BY kind").to_pylist()
         [{'kind': 'a', 'most': 5}, {'kind': 'b', 'most': 2}]
         """
-        return select(text, self._sql_features).answer(self, params, Limits(timeout, memory_limit))
+        limits = room.sql.Limits(timeout, memory_limit)
+        return room.sql.select(text, self._sql_features).answer(self, params, limits)
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Return whole fields (or extracted columns) in the order of this view, as SQL sees them."""
-        return view_columns(self, names)
+        return room.sql.view_columns(self, names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return for each sample whether it has a value for a field."""
-        return view_present(self, name)
+        return room.sql.view_present(self, name)
 
     def lengths(self, name: str) -> Integers:
         """Return the length of the array of a field in each sample, 0 for a missing one.
@@ -353,7 +355,7 @@ class SampleView(AbstractRows, SampleSequence[T_co]):
         array([3, 1])
         """
         check_fields(self.fields, [name])
-        return view_lengths(self, name)
+        return room.sql.view_lengths(self, name)
 
     @property
     def extracted(self) -> Features:

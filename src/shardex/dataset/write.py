@@ -6,13 +6,12 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardex.dataset.create import create, samples_of
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import is_stream, stream_of
 from shardex.dataset.memory_rows import ListRows
-from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.typed_views import put_views
 from shardex.dataset.write_job import Began, part_rows, warn_of_left_out, write_in_parts
@@ -23,6 +22,9 @@ from shardex.formats import check_options, format_named
 from shardex.progress import Bar
 from shardex.samples import DictSample, Lens, is_sample_class
 from shardex.workers import ExecutorLike
+
+if TYPE_CHECKING:
+    from shardex.dataset.open import Data
 
 
 def write(

@@ -23,45 +23,17 @@ from samples. Writers call `fit` and then a codec; readers call a codec and then
 
 from shardex.features.array import Array
 from shardex.features.array_arrow import items_per_row
-from shardex.features.array_codecs import npy_header
-from shardex.features.array_values import stack_arrays
 from shardex.features.arrow_schema import arrow_schema, features_of_arrow
 from shardex.features.class_label import ClassLabel
-from shardex.features.codecs import (
-    COMPACT,
-    JSON,
-    MSGPACK,
-    NPY,
-    NPZ,
-    NUMBER,
-    RAW,
-    TEXT,
-    Codec,
-    codec_by_name,
-    codec_for_extension,
-    encode_plain_json,
-)
 from shardex.features.decimals import Decimal
 from shardex.features.dtypes import SCALARS, dtype_bounds, dtype_text
 from shardex.features.feature import Feature, describe
 from shardex.features.features import Features, contains
-from shardex.features.hf_metadata import MADE_BY, copied_metadata, feature_of_hf, other_metadata, plain_metadata
-from shardex.features.hints import feature_of, hints_of, without_aliases
-from shardex.features.infer import infer, infer_or_json
 from shardex.features.json_value import Json
 from shardex.features.kinds import Opaque, register
 from shardex.features.media import Media, channels_last, is_pil_image, is_tensor, media_of_extension
 from shardex.features.media_kinds import Audio, Image, Video
 from shardex.features.optional import Null, Optional, unwrap_optional
-from shardex.features.samples import (
-    concat_tables,
-    feature_of_values,
-    fit_sample,
-    in_form,
-    samples_table,
-    to_columns,
-    to_sample,
-)
 from shardex.features.sequence import Sequence
 from shardex.features.stored_as import StoredAs
 from shardex.features.struct import Map, Struct
@@ -69,6 +41,7 @@ from shardex.features.text import Bytes, Text
 from shardex.features.time_feature import UNITS, TimeFeature
 from shardex.features.times import Date, Duration, Time, Timestamp
 from shardex.features.value import Value
+from shardex.lazy_door import TYPES, import_later
 
 register(Optional, Array, Value, Text, Bytes, Image, Audio, Video, Timestamp, Date, Time, Duration, Decimal, ClassLabel)
 register(Null, Sequence, Map, Json, Struct, Opaque)  # asked in this order
@@ -145,3 +118,47 @@ __all__ = [
     "unwrap_optional",
     "without_aliases",
 ]
+
+if TYPES:
+    from shardex.features.array_codecs import npy_header
+    from shardex.features.array_values import stack_arrays
+    from shardex.features.codecs import (
+        COMPACT,
+        JSON,
+        MSGPACK,
+        NPY,
+        NPZ,
+        NUMBER,
+        RAW,
+        TEXT,
+        Codec,
+        codec_by_name,
+        codec_for_extension,
+        encode_plain_json,
+    )
+    from shardex.features.hf_metadata import MADE_BY, copied_metadata, feature_of_hf, other_metadata, plain_metadata
+    from shardex.features.hints import feature_of, hints_of, without_aliases
+    from shardex.features.infer import infer, infer_or_json
+    from shardex.features.samples import (
+        concat_tables,
+        feature_of_values,
+        fit_sample,
+        in_form,
+        samples_table,
+        to_columns,
+        to_sample,
+    )
+else:
+    import_later(
+        __name__,
+        {
+            "array_codecs": "npy_header",
+            "array_values": "stack_arrays",
+            "codecs": "COMPACT JSON MSGPACK NPY NPZ NUMBER RAW TEXT Codec codec_by_name codec_for_extension "
+            "encode_plain_json",
+            "hf_metadata": "MADE_BY copied_metadata feature_of_hf other_metadata plain_metadata",
+            "hints": "feature_of hints_of without_aliases",
+            "infer": "infer infer_or_json",
+            "samples": "concat_tables feature_of_values fit_sample in_form samples_table to_columns to_sample",
+        },
+    )

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex import media
 from shardex.errors import SchemaError
 from shardex.features.feature import Feature
 from shardex.features.media import Media, check_begin, checked_count, checked_size, is_pil_image, one_of
-from shardex.media import MAX_PIXELS, encode_audio, encode_image, encode_video, is_whole_jpeg
 
 IMAGE_MODES = ("RGB", "L", "RGBA")
 _IMAGE_FORMATS = ("png", "jpeg", "webp", "tiff", "bmp", "gif")
@@ -83,7 +83,7 @@ class Image(Media):
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
         """Return the bytes of an image."""
-        if type(value) is bytes and (stored or is_whole_jpeg(value, MAX_PIXELS)):
+        if type(value) is bytes and (stored or media.is_whole_jpeg(value, media.MAX_PIXELS)):
             return value  # the common case, in half the time
         return Media.fit(self, value, stored=stored)
 
@@ -91,7 +91,7 @@ class Image(Media):
         """Return the bytes of an image."""
         if isinstance(value, np.ndarray) and value.dtype == np.uint16 and self.mode is not None:
             raise SchemaError(f"expected uint8 for mode {self.mode!r}, got uint16 (mode=None keeps 16 bits)")
-        return encode_image(value, self.format, mode=self.mode)
+        return media.encode_image(value, self.format, mode=self.mode)
 
     def array_of_tensor(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the array of a tensor, which may be grey."""
@@ -155,7 +155,7 @@ class Audio(Media):
 
     def encoded(self, value: Any) -> bytes:
         """Return the bytes of a sound."""
-        return encode_audio(value, self.format, rate=self.rate)
+        return media.encode_audio(value, self.format, rate=self.rate)
 
     def array_of_tensor(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the array of a tensor, whose frames are last."""
@@ -236,4 +236,4 @@ class Video(Media):
 
     def encoded(self, value: Any) -> bytes:
         """Return the bytes of a video."""
-        return encode_video(value, self.format, rate=self.rate)
+        return media.encode_video(value, self.format, rate=self.rate)

@@ -15,19 +15,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
-from typing import Any, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
 
 import numpy as np
 
+import shardex.files
 from shardex.errors import ArgumentError, PluginError, ShardexError, StaleIndexError
 from shardex.features import Features, dtype_text
-from shardex.files import What, check_mode, display_name, find, with_checksums
+from shardex.files import What, display_name, find
 from shardex.formats.signatures import FORMATS, Signature, format_names, plugin_of, recognise, sure_format
-from shardex.jobs import FinishedPart, JobFolder
 from shardex.other_names import CREATE, OPEN, instead
 from shardex.plugins import load
 from shardex.rows import AbstractRows, Keyed
 from shardex.sources import Place, Source, keyring, read_keyring
+
+if TYPE_CHECKING:
+    from shardex.jobs import FinishedPart, JobFolder
 
 _INDEXING = ("rebuild", "progress", "workers", "executor")
 """Options of formats that have an index, and of storing checksums."""
@@ -141,7 +144,7 @@ class Format:
         """
         if self.is_dataset is not None and not self.is_dataset(place):
             return None
-        there = check_mode(place, mode, known=self.is_dataset is not None)
+        there = shardex.files.check_mode(place, mode, known=self.is_dataset is not None)
         return self.open(find(place.url)).features if self.stores_schema and there and mode == "append" else None
 
 
@@ -235,7 +238,9 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     if (others := options.keys() - {"schema", *_EVERY}) and not others <= {*_options_of(container)}:
         _check_names(format, options)
     options = {option: value for option, value in options.items() if option not in ("checksums", *_ACCESS)}
-    files = with_checksums(files, make, **{option: options[option] for option in _INDEXING if option in options})
+    if make or not files.is_native:
+        indexing = {option: options[option] for option in _INDEXING if option in options}
+        files = shardex.files.with_checksums(files, make, **indexing)
     if make:  # storing checksums used these options, even if the format has none of them
         options = {option: options[option] for option in options if option not in _INDEXING}
     if wanted is not None and not container.self_describing:

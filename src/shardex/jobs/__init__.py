@@ -10,9 +10,7 @@ killed is continued by the next run of the same job.
 - `job_folder`: the finished parts of a job, next to its target, until they are published
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "Commit",
@@ -29,7 +27,7 @@ __all__ = [
     "run_parts",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
     from shardex.jobs.job_folder import (
         Commit,
         FinishedPart,

@@ -26,9 +26,7 @@ Writing:
 - `writer_heartbeat`: protects unpublished files of active writers from `clean`
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "BATCH_BYTES",
@@ -83,7 +81,7 @@ __all__ = [
     "write_numbers",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
     from shardex.native import keys, version_numbers
     from shardex.native.commit import (
         AddField,

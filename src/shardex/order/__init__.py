@@ -13,9 +13,7 @@ their fields are part of fingerprints and saved states: renaming one invalidates
 - `length_batches`: `LengthBatches`, the batches of an epoch chosen by the lengths of its samples
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "Balanced",
@@ -42,7 +40,7 @@ __all__ = [
     "whole_weights",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
     from shardex.order.draws import Balanced, Weighted, WeightedOnce
     from shardex.order.length_batches import EpochBatches, LengthBatches
     from shardex.order.mix_order import Mix, whole_weights

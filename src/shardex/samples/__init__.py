@@ -14,9 +14,7 @@ between two types, or takes a subset of the fields if there is no path.
 - `field_subset`: view of samples as a class that has some of their fields
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "LENSES",
@@ -41,7 +39,7 @@ __all__ = [
     "type_name",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
     from shardex.samples.class_record import is_sample_class, record_of
     from shardex.samples.field_subset import FieldSubset, feature_in_class, schema_conflicts
     from shardex.samples.fit_sample import ClassFitter, sample_from

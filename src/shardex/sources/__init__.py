@@ -27,9 +27,7 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 - `byte_ranges`: merges ranges, divides them into pages, decides when to download a whole file
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "COMPRESSED",
@@ -80,7 +78,9 @@ __all__ = [
     "sync_folder",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
+    from shardex.sources import memory as memory
+    from shardex.sources import object_store as object_store
     from shardex.sources.byte_ranges import ByteRange
     from shardex.sources.cached_source import CachedSource
     from shardex.sources.compression import COMPRESSED, RangeFile, kind_of, member_names, plain_name
@@ -114,6 +114,7 @@ else:
     import_later(
         __name__,
         {
+            "": "memory object_store",
             "byte_ranges": "ByteRange",
             "cached_source": "CachedSource",
             "compression": "COMPRESSED RangeFile kind_of member_names plain_name",
