@@ -48,7 +48,7 @@ def present_content(
     if way is None and not any(path.lower().endswith(_NAMES) for path in files.paths):
         return files
     found: dict[str, sources.CompressedFile | None]
-    found = {path: None for path in files.paths if sources.plain_name(path) is None}
+    found = {path: None for path in files.paths if sources.compression.plain_name(path) is None}
     listed, archives = list[str](), 0
     for path in files.paths:
         contents = {} if files.folder and _NOT_DATA.search(path) else _contents(files.source, path, way is not None)
@@ -74,9 +74,9 @@ def content_of(stored: Files, content: Files) -> Files:
 
 def _contents(source: Source, path: str, by_content: bool) -> dict[str, sources.CompressedFile | None]:
     """Return the content of a compressed file, or the members of an archive; nothing for other files."""
-    named = sources.plain_name(path)
+    named = sources.compression.plain_name(path)
     if named is None:
-        kind = sources.kind_of(_head(source, path)) if by_content else None
+        kind = sources.compression.kind_of(_head(source, path)) if by_content else None
         if kind == "zip":
             return _members(source, path)
         return {} if kind is None else {path: sources.CompressedFile(path, kind)}
@@ -89,8 +89,8 @@ def _head(source: Source, path: str) -> bytes:
 
 def _members(source: Source, path: str) -> dict[str, sources.CompressedFile | None]:
     found: dict[str, sources.CompressedFile | None] = {}
-    for member in natural_order(sources.member_names(source, path)):
-        inner, kind = sources.plain_name(member) or (member, "")
+    for member in natural_order(sources.compression.member_names(source, path)):
+        inner, kind = sources.compression.plain_name(member) or (member, "")
         if kind != "zip" and not _NOT_DATA.search(member):
             found[f"{path}/{inner}"] = sources.CompressedFile(path, "zip", member, kind)
     return found

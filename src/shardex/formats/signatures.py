@@ -16,7 +16,7 @@ from shardex.errors import FormatError, PluginError, ShardexError, UnknownFormat
 from shardex.features import Audio, Image, Video
 from shardex.files import STORE_FOLDER, Files
 from shardex.plugins import Plugin, load, plugins
-from shardex.sources import COMPRESSED, ByteRange
+from shardex.sources import ByteRange, compression
 
 NO, LIKELY, SURE = 0, 1, 2
 """How sure it is that files are of a format. Several may be likely; the first one that is sure is chosen."""
@@ -274,6 +274,6 @@ def _describe(files: Files) -> str:
         kinds[kind] = kinds.get(kind, 0) + 1
     counted = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1])[:5])
     head = _readable_head(files)
-    compressed = ", compressed: unpack it first" if head.startswith(tuple(COMPRESSED)) else ""
+    compressed = ", compressed: unpack it first" if head.startswith(tuple(compression.COMPRESSED)) else ""
     count = len(files.paths)
     return f"{count} file{'s' * (count != 1)} ({counted}), {files.paths[0]} beginning with {head!r}{compressed}"

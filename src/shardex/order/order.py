@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError
-from shardex.kernel import Integers, permute
+from shardex.kernel import Integers, gather
 
 
 class Order(ABC):
@@ -200,11 +200,11 @@ class _Permutation:
 
     def rows(self, positions: Integers) -> Integers:
         """Return the row at each position."""
-        return permute(*self._forward, positions)
+        return gather.permute(*self._forward, positions)
 
     def positions(self, rows: Integers) -> Integers:
         """Return the position of each row; the inverse of `rows`."""
-        return permute(*self._backward, rows, inverse=True)
+        return gather.permute(*self._backward, rows, inverse=True)
 
 
 keyed_permutation = lru_cache(1024)(_Permutation)

@@ -30,17 +30,13 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
-    "COMPRESSED",
     "ByteRange",
     "CachedSource",
     "CompressedFile",
     "DecompressedSource",
     "Draft",
     "LocalSource",
-    "LockedFile",
     "Place",
-    "RangeFile",
-    "SharedFolder",
     "Sink",
     "Source",
     "Stat",
@@ -49,6 +45,7 @@ __all__ = [
     "check_path",
     "check_text",
     "child_of",
+    "compression",
     "download_file",
     "export_credentials",
     "fetches_started",
@@ -58,20 +55,16 @@ __all__ = [
     "is_local",
     "is_url",
     "keyring",
-    "kind_of",
     "link_or_rename",
-    "locked_file",
+    "locks",
     "make_folder",
-    "member_names",
     "open_regular",
     "open_source",
     "parent_of",
     "parse_size",
     "place_of",
-    "plain_name",
     "read_keyring",
     "redact_url",
-    "shared_folder",
     "storage",
     "strip_credentials",
     "sync_file",
@@ -79,11 +72,11 @@ __all__ = [
 ]
 
 if TYPES:
+    from shardex.sources import compression, locks
     from shardex.sources import memory as memory
     from shardex.sources import object_store as object_store
     from shardex.sources.byte_ranges import ByteRange
     from shardex.sources.cached_source import CachedSource
-    from shardex.sources.compression import COMPRESSED, RangeFile, kind_of, member_names, plain_name
     from shardex.sources.credentials import (
         export_credentials,
         has_credentials,
@@ -106,7 +99,6 @@ if TYPES:
         sync_file,
         sync_folder,
     )
-    from shardex.sources.locks import LockedFile, SharedFolder, locked_file, shared_folder
     from shardex.sources.page_cache import parse_size
     from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, TemporaryDraft, check_path, check_text
     from shardex.sources.url import absolute_path, child_of, is_local, is_url, open_source, parent_of, place_of
@@ -114,17 +106,15 @@ else:
     import_later(
         __name__,
         {
-            "": "memory object_store",
+            "": "compression locks memory object_store",
             "byte_ranges": "ByteRange",
             "cached_source": "CachedSource",
-            "compression": "COMPRESSED RangeFile kind_of member_names plain_name",
             "credentials": "export_credentials has_credentials import_credentials keyring read_keyring redact_url "
             "storage strip_credentials",
             "decompressed_source": "CompressedFile DecompressedSource",
             "download": "download_file",
             "io_threads": "fetches_started",
             "local": "LocalSource is_in_memory link_or_rename make_folder open_regular sync_file sync_folder",
-            "locks": "LockedFile SharedFolder locked_file shared_folder",
             "page_cache": "parse_size",
             "protocols": "Draft Place Sink Source Stat TemporaryDraft check_path check_text",
             "url": "absolute_path child_of is_local is_url open_source parent_of place_of",

@@ -42,7 +42,7 @@ from shardex.kernel import digest
 from shardex.native import WRITER_FILE, is_intact, latest_version, read_manifest, versions_in
 from shardex.progress import Bar
 from shardex.samples import is_sample_class
-from shardex.sources import LocalSource, LockedFile, absolute_path, is_url, locked_file, make_folder, redact_url
+from shardex.sources import LocalSource, absolute_path, is_url, locks, make_folder, redact_url
 from shardex.store.encode_ahead import encode_ahead
 from shardex.store.versions import GRACE, clean
 from shardex.workers import function_fingerprint, unknown_objects
@@ -108,7 +108,7 @@ def cache(
         raise ArgumentError(f"{place.root}: expected a generator that does not use the cache which it makes")
     with storage_errors(place.root, "create"):
         make_folder(os.path.dirname(place.root))
-    with locked_file(lock_path, waiting=_Waiting(place.root, progress)) as lock:
+    with locks.locked_file(lock_path, waiting=_Waiting(place.root, progress)) as lock:
         assert lock is not None
         builder = _Builder(place, lock, keep)
         found, problem = _find(place, origin)
@@ -328,7 +328,7 @@ class _Builder:
     """Builds a cache while it holds the lock."""
 
     place: LocalSource
-    lock: LockedFile
+    lock: locks.LockedFile
     keep: int
 
     def build(self, origin: _Origin, *, workers: int | None, shard_size: int, progress: bool | None) -> None:
@@ -386,7 +386,7 @@ def _write(origin: _Origin, out: Writer, workers: int | None, progress: bool | N
 
 def _finish_interrupted(place: LocalSource, lock_path: str, keep: int) -> None:
     """Remove what a process that died while it built has left behind."""
-    with suppress(ShardexError), locked_file(lock_path, wait=False) as lock:
+    with suppress(ShardexError), locks.locked_file(lock_path, wait=False) as lock:
         if lock is not None and lock.left:
             _Builder(place, lock, keep).clean_up()
 

@@ -50,7 +50,7 @@ from shardex.errors import (
     storage_errors,
 )
 from shardex.formats.arrow import map_table
-from shardex.sources import locked_file, make_folder
+from shardex.sources import locks, make_folder
 from shardex.store import encode_ahead
 
 __all__ = [
@@ -249,7 +249,7 @@ def write_sharded_arrow_cache(
 
     with storage_errors(str(target), "create"):
         make_folder(str(target.parent))
-    with locked_file(f"{target}.lock") as lock:
+    with locks.locked_file(f"{target}.lock") as lock:
         if lock is not None and lock.is_locked:
             _remove_leftovers(target)
         with (
