@@ -32,7 +32,7 @@ from shardex.features import (
     Optional,
     TimeFeature,
     Value,
-    concat_tables,
+    conversions,
     unwrap_optional,
 )
 from shardex.kernel import MISSING, Columns, Integers, Masked, digest
@@ -152,7 +152,7 @@ class ConcatRows(AbstractRows):
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Columns of all parts, one after another."""
-        return concat_tables(part.sql_columns(names) for part in self.parts)
+        return conversions.concat_tables(part.sql_columns(names) for part in self.parts)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Ask each part."""

@@ -25,7 +25,6 @@ from shardex.features import (
     Optional,
     Struct,
     Video,
-    channels_last,
     is_tensor,
     unwrap_optional,
 )
@@ -179,7 +178,7 @@ class FieldDecoder:
         decoded.
         """
         if isinstance(self.feature, Media) and is_tensor(value):
-            return channels_last(value, self.feature)
+            return self.feature.channels_last(value)
         return value if isinstance(value, np.ndarray) or value is None else self.value(value)
 
     def _nested(self, feature: Feature, value: Any) -> Any:
@@ -219,7 +218,7 @@ class ImageDecoder(FieldDecoder):
         return found if convert is None else [convert(one) for one in found]
 
     def _encoded(self, value: Any) -> bytes:
-        return media.encode_image(channels_last(value, self.feature) if is_tensor(value) else value)
+        return media.encode_image(self.feature.channels_last(value) if is_tensor(value) else value)
 
     def value(self, value: Any) -> Any:
         """Return one image."""

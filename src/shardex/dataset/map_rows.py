@@ -27,8 +27,8 @@ from shardex.features import (
     Features,
     Optional,
     Value,
-    dtype_bounds,
-    in_form,
+    conversions,
+    dtypes,
     infer_or_json,
     is_tensor,
     stack_arrays,
@@ -360,7 +360,11 @@ class BatchMapRows(MapRows):
         if made.sample_type is not self._type:
             wanted, found = self._type.__name__, made.sample_type.__name__
             raise SchemaError(f"expected {self.function!r} to return samples of {wanted}, got {found} - at {place()}")
-        return made.columns if self._type is DictSample else in_form(made.columns, record_of(self._type).features)
+        return (
+            made.columns
+            if self._type is DictSample
+            else conversions.in_form(made.columns, record_of(self._type).features)
+        )
 
     @cached_property
     def _type_below(self) -> type[Any]:
@@ -428,7 +432,7 @@ def _cast(column: Column, feature: Feature) -> Column | None:
         cast = _cast_labels(column, feature, len(inner.names))
     else:
         cast = feature.cast_column(column)
-    return None if cast is None else in_form(Columns({"": cast}), {"": feature}).data[""]
+    return None if cast is None else conversions.in_form(Columns({"": cast}), {"": feature}).data[""]
 
 
 def _cast_labels(column: Column, feature: Feature, classes: int) -> Column | None:
@@ -459,7 +463,7 @@ def _fits_exactly(feature: Feature) -> Callable[[Any], bool]:
             inner = _fits_exactly(feature.feature)
             return lambda value: value is None or inner(value)
         case Value(dtype="float32"):
-            pack, unpack, high = _FLOAT32.pack, _FLOAT32.unpack, dtype_bounds("float32")[1]
+            pack, unpack, high = _FLOAT32.pack, _FLOAT32.unpack, dtypes.dtype_bounds("float32")[1]
             return lambda value: type(value) is float and -high <= value <= high and unpack(pack(value))[0] == value
     return feature.fits_unchanged()
 

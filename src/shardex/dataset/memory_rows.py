@@ -14,7 +14,7 @@ import numpy as np
 
 from shardex.columns import check_fields
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Array, Feature, Features, Json, Media, Optional, contains, in_form, infer
+from shardex.features import Array, Feature, Features, Json, Media, Optional, contains, conversions, infer
 from shardex.kernel import Column, Columns, Integers, Masked, Ragged, digest
 from shardex.rows import AbstractRows
 
@@ -74,7 +74,7 @@ class ListRows(AbstractRows):
         found = {name: [sample.get(name) for sample in samples] for name in names}
         given = self._converted
         columns = {n: _list_column(values, given[n], n) if n in given else values for n, values in found.items()}
-        return in_form(Columns(columns, len(rows)).stack(), self._known_features)
+        return conversions.in_form(Columns(columns, len(rows)).stack(), self._known_features)
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Pick one sample; most need no conversion."""

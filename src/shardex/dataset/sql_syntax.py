@@ -12,7 +12,7 @@ from typing import Any
 
 from shardex.dataset.sql_sandbox import RefusedError
 from shardex.errors import ShardexError
-from shardex.features import JSON, Features, Json, unwrap_optional
+from shardex.features import Features, Json, codecs, unwrap_optional
 
 TABLE = "ds"
 """Name of the only table."""
@@ -216,6 +216,6 @@ def _step(step: str | int) -> str:
 def _is_quoted(text: str) -> bool:
     """Return whether a text is the JSON of a text."""
     try:
-        return isinstance(JSON.decode(text.encode()), str)
+        return isinstance(codecs.JSON.decode(text.encode()), str)
     except (ShardexError, ValueError):
         return False

@@ -17,7 +17,7 @@ from shardex.dataset.typed_views import put_views
 from shardex.dataset.write_job import Began, part_rows, warn_of_left_out, write_in_parts
 from shardex.dataset.write_steps import WriteSteps
 from shardex.errors import ArgumentError
-from shardex.features import Features, copied_metadata
+from shardex.features import Features, hf_metadata
 from shardex.formats import check_options, format_named
 from shardex.progress import Bar
 from shardex.samples import DictSample, Lens, is_sample_class
@@ -109,7 +109,7 @@ def _parameters() -> Mapping[str, Any]:
 
 def _stored_metadata(source: Any, format: str) -> dict[str, Any]:
     """Return the option with the metadata of a dataset that is copied, if there is any and the format can store it."""
-    if not isinstance(source, Dataset) or not (metadata := copied_metadata(source.metadata)):
+    if not isinstance(source, Dataset) or not (metadata := hf_metadata.copied_metadata(source.metadata)):
         return {}
     takes = "metadata" in inspect.signature(format_named(format).create).parameters
     return {"metadata": metadata} if takes else {}

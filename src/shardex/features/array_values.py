@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shardex.columns import arrow_types
 from shardex.errors import SchemaError
-from shardex.features.array_codecs import decode_compact
+from shardex.features.codecs import decode_compact
 from shardex.features.dtypes import can_cast
 from shardex.features.feature import describe
 from shardex.kernel import Column, Ragged

@@ -16,9 +16,8 @@ from shardex.features.array import Array
 from shardex.features.decimals import Decimal
 from shardex.features.feature import Feature
 from shardex.features.features import Features
-from shardex.features.hints import feature_of
 from shardex.features.json_value import Json
-from shardex.features.kinds import all_kinds
+from shardex.features.kinds import all_kinds, feature_of
 from shardex.features.optional import Optional, unwrap_optional
 from shardex.features.sequence import Sequence
 from shardex.features.time_feature import is_missing_time

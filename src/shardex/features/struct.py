@@ -26,9 +26,8 @@ from shardex.features.array import Array
 from shardex.features.codecs import NPZ, codec_for_extension
 from shardex.features.feature import ArrowParts, Convert, Feature, describe, null_mask, readable, unfit
 from shardex.features.features import Features
-from shardex.features.hints import feature_of, hints_of
 from shardex.features.json_value import Json
-from shardex.features.kinds import Opaque
+from shardex.features.kinds import Opaque, feature_of, hints_of
 from shardex.features.sequence import Sequence
 from shardex.features.text import Text
 from shardex.kernel import MISSING, Column, Integers, values_of

@@ -21,7 +21,7 @@ import numpy as np
 
 import shardex.files
 from shardex.errors import ArgumentError, PluginError, ShardexError, StaleIndexError
-from shardex.features import Features, dtype_text
+from shardex.features import Features, dtypes
 from shardex.files import What, display_name, find
 from shardex.formats.signatures import FORMATS, Signature, format_names, plugin_of, recognise, sure_format
 from shardex.other_names import CREATE, OPEN, instead
@@ -313,7 +313,9 @@ def check_options(
             hint = instead(hints, option, [*known, *others])
             raise ArgumentError(f"expected options of the format {name} ({has}), got {option!r}{hint}")
         kinds = get_args(known[option]) or (known[option],)
-        value = options[option] = dtype_text(given) if str in kinds and isinstance(given, type | np.dtype) else given
+        value = options[option] = (
+            dtypes.dtype_text(given) if str in kinds and isinstance(given, type | np.dtype) else given
+        )
         if all(kind in _PLAIN for kind in kinds) and type(value) not in kinds:
             wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
             raise ArgumentError(f"expected {wanted} for the option {option} of the format {name}, got {value!r}")

@@ -31,7 +31,7 @@ from shardex.errors import (
     ShardexError,
     VersionExpired,
 )
-from shardex.features import Features, arrow_schema, other_metadata, plain_metadata
+from shardex.features import Features, arrow_schema, hf_metadata
 from shardex.files import STORE_FOLDER, AllOrNothing, Stage, check_mode
 from shardex.formats import STAGE
 from shardex.jobs import Commit, FinishedPart, JobFolder
@@ -188,7 +188,7 @@ class ArrowWriter(AllOrNothing):
         self._place = place_of(path)
         self.path = self._place.url
         self._features = features
-        self._metadata = plain_metadata(metadata) if metadata else UNSET
+        self._metadata = hf_metadata.plain_metadata(metadata) if metadata else UNSET
         self._mode = mode
         self._new_folder = self._place.root_kind() == "missing"
         self.version, self._base = at_latest(
@@ -222,7 +222,7 @@ class ArrowWriter(AllOrNothing):
         if key is not None and key != manifest.key:
             raise ArgumentError(f"{self.path}: expected the key it has ({manifest.key}), got {key!r}")
         if self._metadata is not UNSET and self._metadata != manifest.metadata:
-            raise other_metadata(self.path, manifest.metadata or {}, self._metadata)
+            raise hf_metadata.other_metadata(self.path, manifest.metadata or {}, self._metadata)
         return manifest
 
     def _used_ids(self, version: int) -> int:

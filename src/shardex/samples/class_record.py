@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from shardex.errors import SchemaError
-from shardex.features import COMPACT, Array, ClassLabel, Feature, Features, Media, describe, feature_of, hints_of
+from shardex.features import Array, ClassLabel, Feature, Features, Media, codecs, describe, kinds
 from shardex.kernel import MISSING
 
 Convert = Callable[[Any], Any]
@@ -52,7 +52,7 @@ def conversion_of(hint: Any, json: bool = False) -> Conversion:
         rest = [one for one in arguments if one is not types.NoneType]
         return Conversion(*map(_optional, conversion_of(rest[0], json))) if len(rest) == 1 else Conversion()
     if np.ndarray in (hint, origin):
-        return _json_array(feature_of(hint)) if json else Conversion(_array)
+        return _json_array(kinds.feature_of(hint)) if json else Conversion(_array)
     if list in (hint, origin):
         inner = conversion_of(arguments[0], json) if arguments else Conversion()
         return Conversion(*(convert and _items(convert, list) for convert in inner))
@@ -130,7 +130,7 @@ def _mapping(value: Any) -> Mapping[Any, Any]:
 
 
 def _array(value: Any) -> Any:
-    return COMPACT.decode(value) if isinstance(value, bytes | memoryview) else value
+    return codecs.COMPACT.decode(value) if isinstance(value, bytes | memoryview) else value
 
 
 def _optional(convert: Convert | None) -> Convert | None:
@@ -225,7 +225,7 @@ class Record(Generic[T]):
 
     def __init__(self, kind: type[T], json: bool = False) -> None:
         self.kind = kind
-        hints = hints_of(kind)
+        hints = kinds.hints_of(kind)
         self.names = tuple(hints)
         self.features = Features.of(kind)
         self.defaults = _defaults(kind)

@@ -18,7 +18,7 @@ import numpy as np
 
 from shardex import display
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError, unknown_field
-from shardex.features import MSGPACK, Feature
+from shardex.features import Feature, codecs
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged
 from shardex.rows import whole_number
 from shardex.samples.class_record import is_sample_class, record_of
@@ -84,7 +84,7 @@ class DictSample(dict[str, Any]):
         >>> DictSample(x=1).packed
         b'\\x81\\xa1x\\x01'
         """
-        return MSGPACK.encode({name: value for name, value in self.items() if name != "__key__"})
+        return codecs.MSGPACK.encode({name: value for name, value in self.items() if name != "__key__"})
 
     @property
     def as_wds(self) -> dict[str, Any]:

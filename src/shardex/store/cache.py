@@ -36,7 +36,7 @@ from shardex.errors import (
     VersionExpired,
     storage_errors,
 )
-from shardex.features import MADE_BY, Features
+from shardex.features import Features, hf_metadata
 from shardex.files import STORE_FOLDER
 from shardex.kernel import digest
 from shardex.native import WRITER_FILE, is_intact, latest_version, read_manifest, versions_in
@@ -243,7 +243,7 @@ def _find(place: LocalSource, origin: _Origin) -> tuple[Dataset | None, str]:
     except FormatError as error:
         _check_made_by_cache(place, error)
         return None, f"a valid cache, got damaged files ({error})"
-    made_by = found.metadata.get(MADE_BY)
+    made_by = found.metadata.get(hf_metadata.MADE_BY)
     if not isinstance(made_by, Mapping):
         raise AlreadyExistsError(errno.EEXIST, _NOT_A_CACHE, place.root)
     if made_by.get("features") != origin.metadata["features"]:
@@ -276,7 +276,7 @@ def _check_made_by_cache(place: LocalSource, error: FormatError) -> None:
                 continue
             problem = f"expected a cache of this version of shardex ({unread}); choose another folder"
             raise AlreadyExistsError(errno.EEXIST, problem, place.root) from None
-        if not (metadata and isinstance(metadata.get(MADE_BY), Mapping)):
+        if not (metadata and isinstance(metadata.get(hf_metadata.MADE_BY), Mapping)):
             raise AlreadyExistsError(errno.EEXIST, _NOT_A_CACHE, place.root)
         return
     problem = (
@@ -342,7 +342,11 @@ class _Builder:
         entered = _building.set(_building.get() | {self.place.root})
         try:
             mode = "overwrite" if latest_version(self.place) else "create"
-            options = {"shard_size": shard_size, "exact_shards": True, "metadata": {MADE_BY: origin.metadata}}
+            options = {
+                "shard_size": shard_size,
+                "exact_shards": True,
+                "metadata": {hf_metadata.MADE_BY: origin.metadata},
+            }
             with Writer(self.place.root, origin.schema, "arrow", mode, options) as out:
                 _write(origin, out, workers, progress)
         finally:

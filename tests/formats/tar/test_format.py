@@ -36,8 +36,6 @@ from shardex.errors import (
     UnsafeError,
 )
 from shardex.features import (
-    COMPACT,
-    MSGPACK,
     Array,
     Bytes,
     ClassLabel,
@@ -49,6 +47,7 @@ from shardex.features import (
     Struct,
     Text,
     Value,
+    codecs,
 )
 from shardex.files import Files, Scan, find
 from shardex.formats import FORMATS, format_named, open_rows, tar
@@ -160,7 +159,7 @@ def test_arrays_in_maps_stay_bytes_without_a_schema(tmp_path: Path) -> None:
     assert str(rows.features) == "__key__ text, x bytes, label text, score float64, tags json"
     columns = rows.read(np.array([10, 0]), ["x", "score"])
     assert columns.names == ["x", "score"]
-    assert COMPACT.decode(cast(list[bytes], columns["x"])[0]).tolist() == [10, 10, 10]
+    assert codecs.COMPACT.decode(cast(list[bytes], columns["x"])[0]).tolist() == [10, 10, 10]
     np.testing.assert_array_equal(columns["score"], [1.0, 0.0])
 
 
@@ -186,7 +185,7 @@ def test_arrays_inside_dicts_and_tuples_of_a_class(tmp_path: Path) -> None:
         assert str(sx.open(tmp_path / str(number), Nested)[1]) == str(one)
         plain = list(sx.open(tmp_path / str(number))[0].values())
         assert plain[-2:] == [{"x": [0, 1, 2]}, [[1.0, 1.0], 5]]
-    packed = MSGPACK.encode({"named": {"x": np.arange(3, dtype="int16")}, "pair": [np.ones(2, "float32"), 5]})
+    packed = codecs.MSGPACK.encode({"named": {"x": np.arange(3, dtype="int16")}, "pair": [np.ones(2, "float32"), 5]})
     found = sx.open(pack(tmp_path / "x.tar", {"0.msgpack": packed}), Nested)[0]
     assert_same(found.named["x"], np.arange(3, dtype="int16"))
     assert_same(found.pair[0], np.ones(2, "float32"))
@@ -382,7 +381,7 @@ def test_only_requested_fields_are_read(tmp_path: Path) -> None:
 def test_schema_types_the_fields(tmp_path: Path) -> None:
     files = {
         "0.a.npy": npy(np.array([1, 2], np.float32)),
-        "0.b": COMPACT.encode(np.arange(3)),
+        "0.b": codecs.COMPACT.encode(np.arange(3)),
         "0.c": b"2.5",
         "0.d.json": b"true",
         "0.e": b"text",

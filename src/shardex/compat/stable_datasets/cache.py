@@ -163,7 +163,7 @@ def _written_features(shard: Path) -> core.Features | None:
         except pa.ArrowException as error:
             raise FormatError(f"{shard}: expected an Arrow file, got something else: {error}") from None
     try:
-        return core.Features.from_json(core.JSON.decode(metadata[_CORE_KEY]))
+        return core.Features.from_json(core.codecs.JSON.decode(metadata[_CORE_KEY]))
     except (KeyError, ShardexError):
         return None
 
@@ -271,7 +271,7 @@ def write_sharded_arrow_cache(
 
 
 def _schema(features: Features) -> pa.Schema:
-    return features.to_arrow_schema().with_metadata({_CORE_KEY: core.JSON.encode(features.core.to_json())})
+    return features.to_arrow_schema().with_metadata({_CORE_KEY: core.codecs.JSON.encode(features.core.to_json())})
 
 
 def _remove_leftovers(target: Path) -> None:

@@ -25,20 +25,7 @@ from numpy.typing import NDArray
 
 from shardex.columns import check_fields
 from shardex.errors import FormatError, NotFoundError, SchemaError
-from shardex.features import (
-    MSGPACK,
-    NPZ,
-    Feature,
-    Features,
-    Json,
-    Media,
-    Optional,
-    Text,
-    codec_for_extension,
-    to_columns,
-    to_sample,
-    unwrap_optional,
-)
+from shardex.features import Feature, Features, Json, Media, Optional, Text, codecs, conversions, unwrap_optional
 from shardex.files import Files, Index
 from shardex.formats.extracted_columns import ExtractedRows, Extraction
 from shardex.formats.join_shards import JoinShards
@@ -226,7 +213,7 @@ class TarRows(ExtractedRows):
         if extension is None or name in self._schema:
             return self._schema[name]
         feature = tar_fields.feature_of_extension(extension)
-        if codec_for_extension(extension) is NPZ:
+        if codecs.codec_for_extension(extension) is codecs.NPZ:
             feature = self._npz_feature(name, extension)
         return feature if self.index.spans[f"{extension}.offset"][0] else Optional(feature)
 
@@ -335,7 +322,7 @@ class TarRows(ExtractedRows):
                 self._refuse_misfit(one, row)
         typed = {n: [one.get(n, MISSING) for one in maps] for n in names if n in self._schema}
         plain = {n: [one.get(n) for one in maps] for n in names if n not in self._schema}
-        declared = to_columns(typed, len(rows), self._schema, where)
+        declared = conversions.to_columns(typed, len(rows), self._schema, where)
         return {**declared.data, **{n: inferred_column(column, self.features[n]) for n, column in plain.items()}}
 
     def _maps(self, rows: Integers) -> list[dict[str, Any]]:
@@ -415,7 +402,7 @@ class TarRows(ExtractedRows):
         if not self._found_in_maps.complete:
             self._refuse_misfit(one, row)
         declared = [name for name in names if name in self._schema]
-        found = {**one, **to_sample(one, declared, self._schema, lambda _: self.location(row))}
+        found = {**one, **conversions.to_sample(one, declared, self._schema, lambda _: self.location(row))}
         integers_to_floats(found, self._float_fields)
         return {name: self._key(number, at["start"]) if name == KEY else found.get(name) for name in names}
 
@@ -446,7 +433,7 @@ def _map_or_none(record: bytes) -> dict[str, Any] | None:
 
 
 def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:
-    one = tar_fields.value(MSGPACK.decode, view, "msgpack", where, k)
+    one = tar_fields.value(codecs.MSGPACK.decode, view, "msgpack", where, k)
     if not isinstance(one, dict) or not all(isinstance(name, str) for name in one):
         raise FormatError(f"expected a map with text as keys, got {type(one).__name__} - at {where(k)}, field msgpack")
     return one

@@ -16,15 +16,8 @@ from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.features import (
-    JSON,
-    MSGPACK,
-    NPY,
-    NPZ,
-    NUMBER,
-    TEXT,
     Array,
     Bytes,
-    Codec,
     Feature,
     Features,
     Json,
@@ -32,11 +25,9 @@ from shardex.features import (
     Struct,
     Text,
     Value,
-    codec_for_extension,
+    codecs,
     contains,
-    media_of_extension,
-    npy_header,
-    to_columns,
+    conversions,
     unwrap_optional,
 )
 from shardex.kernel import Column, Ragged, Ranges, with_missing
@@ -44,12 +35,12 @@ from shardex.kernel import Column, Ragged, Ranges, with_missing
 Where = Callable[[int], str]
 """Returns the location of the k-th value of a column, for error messages."""
 
-_FEATURES: dict[Codec, Feature] = {
-    JSON: Json(),
-    MSGPACK: Json(),
-    TEXT: Text(),
-    NUMBER: Value("int64"),
-    NPY: Array(),
+_FEATURES: dict[codecs.Codec, Feature] = {
+    codecs.JSON: Json(),
+    codecs.MSGPACK: Json(),
+    codecs.TEXT: Text(),
+    codecs.NUMBER: Value("int64"),
+    codecs.NPY: Array(),
 }
 
 
@@ -59,7 +50,7 @@ def feature_of_extension(extension: str) -> Feature:
     >>> [str(feature_of_extension(one)) for one in ("seg.json", "cls", "png", "bin")]
     ['json', 'int64', 'image', 'bytes']
     """
-    return _FEATURES.get(codec_for_extension(extension)) or media_of_extension(extension) or Bytes()
+    return _FEATURES.get(codecs.codec_for_extension(extension)) or Media.of_extension(extension) or Bytes()
 
 
 def candidates(field: str, feature: Feature) -> list[str]:
@@ -77,7 +68,7 @@ def candidates(field: str, feature: Feature) -> list[str]:
 
 def npz_feature(data: memoryview) -> Feature:
     """Return the feature of the arrays in an `.npz`: arrays of these names and dtypes, of any shape."""
-    dtypes = {name: array.dtype for name, array in NPZ.decode(data).items()}
+    dtypes = {name: array.dtype for name, array in codecs.NPZ.decode(data).items()}
     found = {name: Array(dtype.name if dtype.kind in "biufc" else None) for name, dtype in dtypes.items()}
     return Struct(found) if found else Json()
 
@@ -92,7 +83,7 @@ def extension_of(field: str, feature: Feature) -> str:
     ['history.npy', 'npy', 'jpg', 'id.txt']
     """
     extension = feature.file_extension(field)
-    if feature.codec(extension) is JSON and contains(feature, Bytes):
+    if feature.codec(extension) is codecs.JSON and contains(feature, Bytes):
         raise SchemaError(
             f"expected values that JSON can hold, got {feature} - at field {field} (name it {field}.msgpack)"
         )
@@ -121,7 +112,7 @@ def column(ranges: Ranges, extension: str, feature: Feature, where: Where) -> Co
         return stacked if inner.shape is None or inner.fixed else Ragged.from_stacked(stacked, shaped=not inner.ragged)
     decode = feature.codec(extension).decode
     values = [value(decode, view, extension, where, k) for k, view in enumerate(ranges.views())]
-    columns = to_columns({extension: values}, len(values), Features({extension: inner}), where)
+    columns = conversions.to_columns({extension: values}, len(values), Features({extension: inner}), where)
     return (columns.stack() if isinstance(inner, Array) else columns).data[extension]
 
 
@@ -142,7 +133,7 @@ def _stacked(ranges: Ranges, feature: Array) -> NDArray[Any] | None:
     if not len(ranges) or (ranges.length != ranges.length[0]).any():
         return None
     try:
-        start, dtype, shape, fortran = npy_header(ranges[:1].views()[0])
+        start, dtype, shape, fortran = codecs.npy_header(ranges[:1].views()[0])
     except ShardexError:
         return None
     size = dtype.itemsize * math.prod(shape)

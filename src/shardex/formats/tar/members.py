@@ -24,7 +24,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnsafeError,
 )
-from shardex.features import MSGPACK, Features, Opaque, Optional, Text, contains
+from shardex.features import Features, Opaque, Optional, Text, codecs, contains
 from shardex.files import Files, Index, Scan, find
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.formats.tar import fields as tar_fields
@@ -271,7 +271,7 @@ class TarWriter(SeriesWriter):
     def _members(self, key: str, sample: dict[str, Any]) -> Iterator[bytes]:
         """Encode the fields that are present as one member each, or all of them as one map."""
         if self._as_map:
-            yield self._member(key, "msgpack", MSGPACK.encode(sample))
+            yield self._member(key, "msgpack", codecs.MSGPACK.encode(sample))
             return
         for name, value in sample.items():
             if value is not None or not self._features[name].optional:
