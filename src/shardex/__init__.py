@@ -144,7 +144,7 @@ if _lazy_door.TYPES:
     from shardex.store import adopt, cache, clean, compact, edit, recover, verify
     from shardex.text import tokenize
 else:
-    _INNER = {"arrow", "display", "files", "formats", "jobs", "native", "order", "progress", "workers"}
+    _INNER = {"display", "files", "formats", "jobs", "layers", "native", "order", "progress", "workers"}
 
     def _room_or_hint(name: str) -> _typing.Any:
         """Import a room, or say what a name of another library is called here."""

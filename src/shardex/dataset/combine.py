@@ -7,9 +7,8 @@ from typing import Any, overload
 
 from shardex.dataset.combined_rows import JoinRows, concat_rows
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.field_decoders import Decoding
-from shardex.dataset.media_rows import decodings_of, with_decodings
 from shardex.errors import ArgumentError, SchemaError
+from shardex.layers import Decoding, decodings_of, with_decodings
 from shardex.samples import T_co
 
 

@@ -17,9 +17,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.columns import Table
-from shardex.dataset.field_decoders import decode_alike
-from shardex.dataset.media_rows import common_decodings, with_decodings
-from shardex.dataset.typed_views import typed_view
 from shardex.errors import SchemaError
 from shardex.features import (
     Array,
@@ -36,6 +33,7 @@ from shardex.features import (
     unwrap_optional,
 )
 from shardex.kernel import MISSING, Columns, Integers, Masked, digest
+from shardex.layers import common_decodings, decode_alike, typed_view, with_decodings
 from shardex.rows import AbstractRows, SideBySideRows
 
 if TYPE_CHECKING:

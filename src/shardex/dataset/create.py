@@ -14,7 +14,6 @@ import numpy as np
 
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.from_table import is_table
-from shardex.dataset.function_calls import copied
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.read_size import stored_samples
 from shardex.errors import ArgumentError, SchemaError
@@ -22,6 +21,7 @@ from shardex.features import Features, infer
 from shardex.files import AllOrNothing
 from shardex.formats import ShardWriter, check_options, format_named
 from shardex.kernel import Columns
+from shardex.layers import copied
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class, record_of
 from shardex.sources import place_of

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from shardex import dataset as room
-from shardex import display
+from shardex import display, layers
 from shardex.columns import check_fields
-from shardex.dataset.layers import RenamedRows
-from shardex.dataset.media_rows import decode_view, over_stored
 from shardex.dataset.subset_view import SubsetView
 from shardex.dataset.views import PLUMBING, description, field_names, function_name, new_names, note
 from shardex.features import Feature
 from shardex.kernel import Columns
+from shardex.layers import RenamedRows, decoded_rows, over_stored
 from shardex.order import Order
 from shardex.other_names import DATASET, MAP, missing_attribute, refuse
 from shardex.rows import AbstractRows
@@ -95,7 +94,7 @@ class Dataset(SubsetView[T_co]):
         array([[1.5, 3. ]])
         """
         groups, fields = {**(names or {}), **more}, self.fields
-        return self._over(over_stored(self._rows, lambda rows: room.stacked_rows.StackedRows(rows, fields, groups)))
+        return self._over(over_stored(self._rows, lambda rows: layers.StackedRows(rows, fields, groups)))
 
     # -- media -----------------------------------------------------------------------------------------------
 
@@ -128,7 +127,7 @@ class Dataset(SubsetView[T_co]):
         >>> ds[0].image.shape, ds.decode(image=[sx.media.Resize((2, 2))])[0].image.shape, ds.decode(False)[0].image[1:4]
         ((4, 6, 3), (2, 2, 3), b'PNG')
         """
-        return Dataset(decode_view(self, form, fields), self._order, self._fields, self._notes)
+        return Dataset(decoded_rows(self._rows, self._fields, form, fields), self._order, self._fields, self._notes)
 
     # -- types and functions ----------------------------------------------------------------------------------
 
@@ -143,7 +142,7 @@ class Dataset(SubsetView[T_co]):
         >>> sx.open([{"x": k, "name": f"n{k}"} for k in range(10)]).as_type(Named)[3]
         Named(name='n3')
         """
-        return self._over(room.typed_views.typed_view(self._rows, self._fields, sample_type))
+        return self._over(layers.typed_view(self._rows, self._fields, sample_type))
 
     def view(self, lens: Lens[Any, U]) -> Dataset[U]:
         """Return the view of all samples through a lens.
@@ -153,7 +152,7 @@ class Dataset(SubsetView[T_co]):
         >>> sx.open([{"x": 3}]).view(double)[0]
         DictSample(double=6)
         """
-        return self._over(room.typed_views.lens_view(self._rows, self._fields, lens))
+        return self._over(layers.lens_view(self._rows, self._fields, lens))
 
     @overload
     def map(
@@ -194,7 +193,7 @@ class Dataset(SubsetView[T_co]):
         DictSample(x=3, double=6)
         """
         refuse("Dataset.map", MAP, unknown, ["schema", "batched"])
-        rows = room.typed_views.mapped_view(self._rows, self._fields, function, schema, batched)
+        rows = layers.mapped_view(self._rows, self._fields, function, schema, batched)
         return self._over(rows, note(f"mapped {'in batches ' * batched}by", function_name(function)))
 
     def _over(self, rows: AbstractRows, note: str = "") -> Dataset[Any]:

@@ -17,10 +17,10 @@ from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.combine import join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import rows_of
-from shardex.dataset.media_rows import media_decoded
 from shardex.dataset.memory_rows import ColumnRows
 from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.features import Features
+from shardex.layers import media_decoded
 
 
 class ArrowStream(Protocol):

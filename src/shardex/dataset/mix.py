@@ -14,9 +14,8 @@ from typing import Any, cast
 from shardex.dataset.combine import concat
 from shardex.dataset.combined_rows import ConcatRows, with_common_type
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.layers import innermost_rows
-from shardex.dataset.media_rows import decodings_of, with_decodings
 from shardex.errors import ArgumentError
+from shardex.layers import decodings_of, innermost_rows, with_decodings
 from shardex.order import Mix, whole_weights
 from shardex.samples import T_co
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from shardex import dataset as room
+from shardex import layers
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.layers import TypedRows
-from shardex.dataset.media_rows import media_decoded
 from shardex.errors import ArgumentError
 from shardex.features import Features
 from shardex.files import What
 from shardex.formats import open_rows
+from shardex.layers import TypedRows, media_decoded
 from shardex.rows import AbstractRows, AdaptedRows, Rows
 from shardex.samples import T_co, fields_of, is_sample_class
 
@@ -69,7 +69,7 @@ def open(
 def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, options: dict[str, Any]) -> Any:
     """Return the rows; files that store no schema are read with that of the sample type."""
     if sample_type is not None:
-        room.typed_views.check_type(sample_type)
+        layers.check_type(sample_type)
     in_memory = _in_memory(what, schema)
     if in_memory is not None:
         if format is not None or options or (schema is not None and not room.is_table(what)):
@@ -85,7 +85,7 @@ def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, optio
         )
     if schema is not None:
         options["schema"] = Features.of(schema)
-    wanted = None if sample_type is None else room.typed_views.features_wanted_by(sample_type)
+    wanted = None if sample_type is None else layers.features_wanted_by(sample_type)
     return open_rows(what, format, wanted=wanted, **options)
 
 

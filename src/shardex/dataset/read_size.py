@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardex.errors import FormatError
-from shardex.kernel import Column, Columns, Integers, Masked, TimeArray
+from shardex.kernel import Column, Columns, Integers, Masked, TimeArray, byte_size
 from shardex.order import Order
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 6 << 20
 _MAX_ROWS = 1 << 13
-_SIZED = {str, bytes}
 DECODED_BYTES = 16 << 20
 """Size of reads of decoded media: enough images for all cores."""
 
@@ -78,43 +77,3 @@ def _numpy_times(column: Column) -> Column:
         present = zip(column.values, column.mask.tolist(), strict=True)
         return [value if there else None for value, there in present]
     return list(column.view(np.ndarray)) if isinstance(column, TimeArray) else column
-
-
-# -- estimates of memory --------------------------------------------------------------------------------------
-
-
-def byte_size(columns: Columns) -> int:
-    """Return about how many bytes columns hold.
-
-    >>> byte_size(Columns({"x": np.zeros((2, 1000))}))
-    16000
-    """
-    return sum(map(_column_bytes, columns.data.values()))
-
-
-def _column_bytes(column: Column) -> int:
-    if isinstance(column, np.ndarray):
-        return int(column.nbytes)
-    if isinstance(column, list):
-        return _list_bytes(column)
-    if isinstance(column, Masked):
-        return _column_bytes(column.column) + len(column)
-    return int(column.ranges.length.sum())
-
-
-def _list_bytes(values: Sequence[Any]) -> int:
-    """Estimate the size of a list from about 16 of its values."""
-    some = values[:: max(1, len(values) // 16)]
-    if len(kinds := set(map(type, some))) == 1 and kinds <= _SIZED:
-        return (64 + sum(map(len, some)) // len(some)) * len(values)
-    return sum(map(_value_bytes, some)) * len(values) // max(1, len(some))
-
-
-def _value_bytes(value: Any) -> int:
-    if isinstance(value, str | bytes):
-        return 64 + len(value)
-    if isinstance(value, Mapping):
-        return 256 + sum(map(_value_bytes, value.values()))
-    if isinstance(value, list | tuple):
-        return 64 + _list_bytes(value)
-    return 64 + int(getattr(value, "nbytes", 0))

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 from shardex import dataset as room
 from shardex.columns import check_fields
-from shardex.dataset.layers import Layer, sample_type_of, source_rows
-from shardex.dataset.media_rows import MediaRows
 from shardex.dataset.read_size import DECODED_BYTES, read_chunks, sample_chunks
-from shardex.dataset.views import DataIterator, check_column
+from shardex.dataset.views import DataIterator, check_column, source_rows
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.features import Features
 from shardex.formats import ShardRows
 from shardex.kernel import Columns, Integers, Masked, digest
+from shardex.layers import Layer, MediaRows, sample_type_of
 from shardex.order import Order, Pick, Shuffle, Span, chain, positions_of
 from shardex.rows import AbstractRows, AdaptedRows, Keyed, Rows, are_positions, normalise, slice_indices, whole_number
 from shardex.samples import Batch, DictSample, T_co

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex import dataset as room
+from shardex import layers
 from shardex.dataset.sample_view import SampleView
 from shardex.dataset.views import field_names, function_name, note, sorted_positions
 from shardex.order import Pick, Shuffle
@@ -154,7 +155,7 @@ class SubsetView(SampleView[T_co]):
         2
         """
         refuse("Dataset.filter", MAP, unknown, ["progress"])
-        room.typed_views.check_callable(predicate)
+        layers.check_callable(predicate)
         quiet = None if progress is None else not progress
         samples = Bar(self, total=len(self), desc="filter", unit=" samples", disable=quiet, leave=False)
         chosen = Pick(np.flatnonzero([bool(predicate(sample)) for sample in samples]))

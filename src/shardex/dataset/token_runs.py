@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardex.dataset.combined_rows import ConcatRows
-from shardex.dataset.layers import RenamedRows
-from shardex.dataset.media_rows import MediaRows
 from shardex.errors import SchemaError
 from shardex.kernel import Integers, Ragged, Ranges, Segments
+from shardex.layers import MediaRows, RenamedRows
 from shardex.rows import AbstractRows
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.columns import check_fields
-from shardex.dataset.layers import ComposedRows, TypedRows
-from shardex.dataset.media_rows import undecoded
 from shardex.dataset.token_runs import Runs, check_lengths, locate_runs
+from shardex.dataset.views import ComposedRows
 from shardex.errors import ArgumentError, SchemaError, unknown_field
 from shardex.features import Array, Features, Json, unwrap_optional
 from shardex.features import Sequence as ListOf
@@ -36,6 +35,7 @@ from shardex.kernel import (
     ends_of,
     pooled_empty,
 )
+from shardex.layers import TypedRows, undecoded
 from shardex.rows import whole_number
 
 if TYPE_CHECKING:

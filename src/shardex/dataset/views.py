@@ -6,6 +6,7 @@ In: a dataset and what a user asked for. Out: positions, parts, field names, err
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -13,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.columns import check_fields
-from shardex.dataset.layers import TypedRows, source_rows
-from shardex.dataset.media_rows import undecoded
-from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
+from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, unknown_field
 from shardex.features import Json, unwrap_optional
 from shardex.files import display_name
 from shardex.formats import ShardRows
 from shardex.kernel import Integers
+from shardex.layers import TypedRows, innermost_rows, undecoded
 from shardex.rows import AbstractRows, AdaptedRows
 
 if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
     from shardex.dataset.sample_view import SampleView
 
 T = TypeVar("T")
@@ -36,6 +37,41 @@ PLUMBING = frozenset(
 """Methods of `Dataset` that other parts of shardex call; `dir` leaves them out."""
 _MAX_NOTE = 80
 """Characters of a condition that a `repr` shows."""
+
+
+# -- rows of several samples ----------------------------------------------------------------------------------------
+
+
+class ComposedRows(AbstractRows):
+    """Rows whose samples are made of several samples of a dataset: windows, packs."""
+
+    @property
+    @abstractmethod
+    def source(self) -> Dataset[Any]:
+        """The dataset."""
+
+    @property
+    def in_python(self) -> bool:
+        """True if the dataset is read in Python."""
+        return self.source.in_python
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What was stored with the dataset."""
+        return self.source.metadata
+
+    def check_rows(self, rows: Integers) -> Integers:
+        """Return row numbers as int64; raise if one is outside."""
+        rows = np.asarray(rows, np.int64)
+        if len(rows) and int(rows.view(np.uint64).max()) >= len(self):
+            raise RowError(f"expected rows from 0 to {len(self) - 1}, got {rows.min()} to {rows.max()}")
+        return rows
+
+
+def source_rows(rows: AbstractRows) -> AbstractRows:
+    """Return the rows under all layers, windows and packs."""
+    inner = innermost_rows(rows)
+    return source_rows(inner.source.rows) if isinstance(inner, ComposedRows) else inner
 
 
 # -- fields ---------------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import is_stream, stream_of
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.open import open as open_dataset
-from shardex.dataset.typed_views import put_views
 from shardex.dataset.write_job import Began, part_rows, warn_of_left_out, write_in_parts
 from shardex.dataset.write_steps import WriteSteps
 from shardex.errors import ArgumentError
 from shardex.features import Features, hf_metadata
 from shardex.formats import check_options, format_named
+from shardex.layers import changes, sample_of_view
 from shardex.progress import Bar
 from shardex.samples import DictSample, Lens, is_sample_class
 from shardex.workers import ExecutorLike
@@ -158,7 +158,7 @@ def _write_stream(
         schema = given.features
     if through is not None:
         schema = schema or (Features.of(through.source) if is_sample_class(through.source) else None)
-        source = put_views(source, through, onto)
+        source = _put_views(source, through, onto)
     elif onto is not None:
         raise ArgumentError("expected through=, a lens that puts views into samples, together with onto=, got none")
     quiet = None if progress is None else not progress
@@ -173,3 +173,21 @@ def _write_stream(
         else:
             out.extend(iter(source) if bar.disable else _counted(source, bar))
     return open_dataset(out.path, format=format)
+
+
+def _put_views(views: Iterable[Any], lens: Lens[Any, Any], onto: Dataset[Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Yield each sample of a dataset with its view put back; without a dataset, samples made from views alone."""
+    if onto is None:
+        for view in views:
+            yield sample_of_view(view, lens)
+        return
+    stored = onto.stored
+    sources = (sample for some in onto.chunks() for sample in some.to_samples())
+    try:
+        for number, (view, source) in enumerate(zip(views, sources, strict=True)):
+            whole = source if stored is onto else stored.sample(number)  # media that do not change keep their bytes
+            yield {**whole, **changes(source, view, lens)}
+    except ValueError as error:
+        if not str(error).startswith("zip()"):
+            raise
+        raise ArgumentError(f"expected as many views as samples, got another number: {error}") from None

@@ -21,9 +21,8 @@ import numpy as np
 from shardex.columns import BatchBuilder
 from shardex.dataset.create import Writer
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.map_rows import below_functions
 from shardex.dataset.open import open as open_dataset
-from shardex.dataset.read_size import byte_size, stored_samples
+from shardex.dataset.read_size import stored_samples
 from shardex.dataset.write_steps import Results, WriteSteps, features_of_results
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError
 from shardex.features import Features, arrow_schema
@@ -40,7 +39,8 @@ from shardex.jobs import (
     record_path,
     rows_per_part,
 )
-from shardex.kernel import Columns
+from shardex.kernel import Columns, byte_size
+from shardex.layers import below_functions
 from shardex.order import Order
 from shardex.progress import Bar
 from shardex.rows import AbstractRows

@@ -14,23 +14,24 @@ from typing import Any
 import numpy as np
 
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.function_calls import (
-    SampleFailure,
-    batch_result,
-    call_function,
-    copied,
-    copied_lists,
-    place_of_rows,
-    sample_results,
-)
-from shardex.dataset.layers import innermost_rows
-from shardex.dataset.map_rows import numpy_samples, results_features
-from shardex.dataset.media_rows import StoredMedia
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.features import Feature
 from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
 from shardex.kernel import Columns, Integers
+from shardex.layers import (
+    SampleFailure,
+    StoredMedia,
+    batch_result,
+    call_function,
+    copied,
+    copied_lists,
+    innermost_rows,
+    numpy_samples,
+    place_of_rows,
+    results_features,
+    sample_results,
+)
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class
 from shardex.workers import raise_if_cancelled
 

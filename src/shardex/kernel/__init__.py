@@ -23,7 +23,17 @@ numpy code with the same results where it was not built (then with a warning) or
 from shardex.kernel import gather, json_lines, packing
 from shardex.kernel.array_pool import allocating, keep_freed_memory, pooled_empty
 from shardex.kernel.buffers import KERNEL, Bytes, Fetch, FetchedSegments, Integers, Segments, collect_kernel
-from shardex.kernel.columns import MISSING, Column, Columns, Masked, TimeArray, missing_value, values_of, with_missing
+from shardex.kernel.columns import (
+    MISSING,
+    Column,
+    Columns,
+    Masked,
+    TimeArray,
+    byte_size,
+    missing_value,
+    values_of,
+    with_missing,
+)
 from shardex.kernel.fingerprint import digest
 from shardex.kernel.gather import Ranges, locate, row_ranges, take, unchecked_ranges, value_reader
 from shardex.kernel.ragged import Ragged, arrays_of, ends_of, value_mask
@@ -47,6 +57,7 @@ __all__ = [
     "TimeArray",
     "allocating",
     "arrays_of",
+    "byte_size",
     "collect_kernel",
     "cores",
     "digest",

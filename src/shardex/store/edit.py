@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.dataset import Dataset, changes, innermost_rows, lens_to, samples_of
+from shardex.dataset import Dataset, samples_of
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
 from shardex.features import Features
@@ -28,6 +28,7 @@ from shardex.files import AllOrNothing, display_name
 from shardex.formats import ShardRows
 from shardex.jobs import discard_outdated
 from shardex.kernel import Integers
+from shardex.layers import changes, innermost_rows, lens_to
 from shardex.native import (
     Changes,
     Fragment,

@@ -18,11 +18,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.columns import BatchBuilder, located, to_table
-from shardex.dataset import Dataset, call_function, column_result, column_table, from_table, place_of_rows
+from shardex.dataset import Dataset, column_table, from_table
 from shardex.errors import ArgumentError, NotFoundError, SchemaError
 from shardex.features import Feature, Features, arrow_schema
 from shardex.jobs import FinishedPart, JobFolder, Part, continue_parts, cut_rows, rows_per_part
 from shardex.kernel import Column, Columns
+from shardex.layers import call_function, column_result, place_of_rows
 from shardex.native import Fragment, LiveRows, NativeParts, data_files, live_rows
 from shardex.samples import Batch
 from shardex.sources import Place

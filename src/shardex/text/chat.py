@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import codecs
 from shardex.kernel import MISSING, Columns, values_of
+from shardex.layers import SampleFailure
 from shardex.samples import Batch
 from shardex.text.chat_templates import (
     BuiltInTemplate,

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset import SampleFailure
 from shardex.errors import SchemaError
 from shardex.features import describe
 from shardex.kernel import Integers
+from shardex.layers import SampleFailure
 
 Ids = list[int] | NDArray[Any]
 """Ids of the tokens of one document."""

@@ -26,9 +26,9 @@ from shardex.compat.data_forager.sample_generators._token_files import TokenFile
 from shardex.compat.data_forager.sample_generators.aux.common import AuxDataGenerator, Part
 from shardex.compat.data_forager.sample_generators.aux.loss_mask import LossMaskGenerator
 from shardex.compat.data_forager.sample_generators.common import SampleData
-from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
 from shardex.kernel import gather
+from shardex.layers import SampleFailure
 from shardex.sources import LocalSource, compression
 from shardex.text import JoinedIds, TokenizerAdapter, adapter_of_function
 from shardex.workers import start_executor

@@ -14,11 +14,6 @@ from typing import Any
 import numpy as np
 
 from shardex.columns import check_fields, refuse_unknown_fields
-from shardex.dataset.field_decoders import Decoding, FieldDecoder, decoder_of, is_decoded
-from shardex.dataset.function_calls import batch_result, copied, copied_lists, counted, place_of_rows
-from shardex.dataset.layers import Layer, layers_of, sample_type_of
-from shardex.dataset.media_rows import StoredMedia
-from shardex.dataset.read_size import byte_size
 from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.features import (
     Array,
@@ -42,10 +37,15 @@ from shardex.kernel import (
     Masked,
     Ragged,
     TimeArray,
+    byte_size,
     digest,
     values_of,
     with_missing,
 )
+from shardex.layers.field_decoders import Decoding, FieldDecoder, decoder_of, is_decoded
+from shardex.layers.function_calls import batch_result, copied, copied_lists, counted, place_of_rows
+from shardex.layers.layers import Layer, layers_of, sample_type_of
+from shardex.layers.media_rows import StoredMedia
 from shardex.rows import AbstractRows, media_in
 from shardex.samples import Batch, ClassFitter, DictSample, fields_of, is_sample_class, record_of
 
