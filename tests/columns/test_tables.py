@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import shardex as sx
 from shardex.columns import decode_array, to_table
 from shardex.columns.tables import sql_table, take_table, true_or_null, valid_mask
-from shardex.dataset.sql_sandbox import run
+from shardex.dataset.sql_syntax import run
 from shardex.errors import QueryError, SchemaError
 from shardex.features import Array, ClassLabel, Feature, Features, Opaque, Optional, Value, conversions, kinds
 from shardex.kernel import MISSING, Columns, Masked, Ragged, values_of

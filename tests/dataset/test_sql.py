@@ -31,8 +31,8 @@ from hypothesis import strategies as st
 
 import shardex as sx
 from shardex.dataset import ListRows
-from shardex.dataset import sql_sandbox as sandbox
-from shardex.dataset.combined_rows import ConcatRows
+from shardex.dataset import sql_syntax as sandbox
+from shardex.dataset.combine import ConcatRows
 from shardex.errors import ChecksumError, FormatError, QueryError
 from tests.waiting import becomes_true
 

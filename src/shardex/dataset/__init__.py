@@ -6,29 +6,26 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 
 - `dataset`: the class `Dataset`; `sample_view` has its ways to read, `subset_view` those to choose samples
 - `open`: files, rows and lists to a `Dataset`; `index` also saves an index for SQL or checksums
-- `views`: sorted views, field errors, the text that describes a view, iterators over batches; the base class of windows
+- `views`: how many rows to read at once, sorted views, field errors, the text that describes a view, and iterators;
+  the base class of windows
 - `show`: a figure of the first samples, for notebooks
 - `split_views`: splits by class, group or time; samplings by class or weight
 - `sliding`: windows over rows that are sorted by time, as samples
 - `dataset_dict`: several datasets by name
 - `load_dataset`: named splits (train, test, ...) of files
 - `splits`: which files belong to which split
-- `combine`, `combined_rows`: `concat` and `join`
-- `mix`: mixtures in exact proportions
-- `token_stream`, `token_runs`: the documents of a dataset as one stream of tokens, and where it lies in files
-- `windows`, `pack`: windows of tokens, and pieces of documents packed together, as samples
+- `combine`: `concat` and `join`; mixtures in exact proportions
+- `token_stream`: the documents of a dataset as one stream of tokens, and where it lies in files
+- `windows`: windows of tokens, and pieces of documents packed together, as samples
 - `sql`: parses a query, reads the columns it uses, and runs it
-- `sql_syntax`: what a statement reads, and where it compares text inside JSON
-- `sql_sandbox`: DuckDB without access to files, network or settings
+- `sql_syntax`: what a statement reads, where it compares text inside JSON; DuckDB without access to files or network
 - `to_arrow`, `from_table`: exchange with Arrow, pandas, polars and DuckDB
-- `arrow_rows`: rows of an Arrow table in memory
-- `memory_rows`: rows of lists of samples and of columns in memory
+- `memory_rows`: rows of lists of samples, of columns and of Arrow tables in memory
 - `huggingface`: exchange with Hugging Face datasets
 - `create`: samples to shards of any format
 - `write`: everything in one call: functions, workers
 - `write_steps`: functions between reading and writing
 - `write_job`: the parts that workers write, and how they are published
-- `read_size`: how many rows to read at once
 """
 
 from shardex.lazy_door import TYPES, import_later
@@ -57,16 +54,15 @@ __all__ = [
 ]
 
 if TYPES:
-    from shardex.dataset import combined_rows as combined_rows
+    from shardex.dataset import combine as combine
     from shardex.dataset import huggingface as huggingface
-    from shardex.dataset import pack as pack
     from shardex.dataset import show as show
     from shardex.dataset import sliding as sliding
     from shardex.dataset import split_views as split_views
     from shardex.dataset import sql as sql
     from shardex.dataset import to_arrow as to_arrow
     from shardex.dataset import windows as windows
-    from shardex.dataset.combine import concat, join
+    from shardex.dataset.combine import MixRows, concat, join, mix, temperature
     from shardex.dataset.create import Writer, create, samples_of
     from shardex.dataset.dataset import Dataset
     from shardex.dataset.dataset_dict import DatasetDict
@@ -75,28 +71,24 @@ if TYPES:
     from shardex.dataset.from_table import is_table as is_table
     from shardex.dataset.load_dataset import load_dataset
     from shardex.dataset.memory_rows import ListRows
-    from shardex.dataset.mix import MixRows, mix, temperature
     from shardex.dataset.open import index, open
-    from shardex.dataset.read_size import ReadSize
-    from shardex.dataset.views import DataIterator
+    from shardex.dataset.views import DataIterator, ReadSize
     from shardex.dataset.write import write
     from shardex.dataset.write_job import publish_parts
 else:
     import_later(
         __name__,
         {
-            "": "combined_rows huggingface pack show sliding split_views sql to_arrow windows",
-            "combine": "concat join",
+            "": "combine huggingface show sliding split_views sql to_arrow windows",
+            "combine": "MixRows concat join mix temperature",
             "create": "Writer create samples_of",
             "dataset": "Dataset",
             "dataset_dict": "DatasetDict",
             "from_table": "column_table from_columns from_table is_table",
             "load_dataset": "load_dataset",
             "memory_rows": "ListRows",
-            "mix": "MixRows mix temperature",
             "open": "index open",
-            "read_size": "ReadSize",
-            "views": "DataIterator",
+            "views": "DataIterator ReadSize",
             "write": "write",
             "write_job": "publish_parts",
         },

@@ -15,7 +15,7 @@ import numpy as np
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.from_table import is_table
 from shardex.dataset.open import open as open_dataset
-from shardex.dataset.read_size import stored_samples
+from shardex.dataset.views import stored_samples
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Features, infer
 from shardex.files import AllOrNothing

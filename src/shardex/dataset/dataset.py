@@ -2,7 +2,7 @@
 
 Reading is that of `SampleView`, choosing samples that of `SubsetView`; here are views with other fields, samples of
 another type, or samples made of several, and exchange with other tools. A dataset is itself rows, so datasets can be
-made of datasets (`combine.py`, `mix.py`).
+made of datasets (`combine.py`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from shardex.rows import AbstractRows
 from shardex.samples import Batch, T_co
 
 if TYPE_CHECKING:
-    from shardex.dataset.pack import Strategy
     from shardex.dataset.sliding import Missing
     from shardex.dataset.token_stream import Labels
+    from shardex.dataset.windows import Strategy
     from shardex.samples import Lens
 
 U = TypeVar("U")
@@ -210,7 +210,7 @@ class Dataset(SubsetView[T_co]):
 
     def __add__(self, other: Dataset[T_co]) -> Dataset[T_co]:  # type: ignore[override]
         """Return the samples of this dataset, then those of another with the same fields, as `concat` does."""
-        return Dataset(room.combined_rows.concat_rows([self, other])) if isinstance(other, Dataset) else NotImplemented
+        return Dataset(room.combine.concat_rows([self, other])) if isinstance(other, Dataset) else NotImplemented
 
     def sliding(
         self,
@@ -352,7 +352,7 @@ class Dataset(SubsetView[T_co]):
         ([[2, 3, -100, -100], [5, 6, 7, -100]], [[1, 1, 1, 2], [1, 1, 1, 1]])
         """
         options: Any = {"segments": segments, "field": field, "labels": labels, "ignore_index": ignore_index}
-        rows, text = room.pack.packs_of(self, length, strategy, dtype=dtype, pad=pad, loss_mask=loss_mask, **options)
+        rows, text = room.windows.packs_of(self, length, strategy, dtype=dtype, pad=pad, loss_mask=loss_mask, **options)
         return Dataset(rows, None, None, (*self._notes, text))
 
     # -- other tools ------------------------------------------------------------------------------------------

@@ -13,11 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.combine import join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import rows_of
-from shardex.dataset.memory_rows import ColumnRows
+from shardex.dataset.memory_rows import ArrowRows, ColumnRows
 from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.features import Features
 from shardex.layers import media_decoded

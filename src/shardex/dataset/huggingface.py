@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.columns import arrow_values, number_array
-from shardex.dataset.arrow_rows import ArrowRows
+from shardex.dataset.memory_rows import ArrowRows
 from shardex.dataset.to_arrow import check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
 from shardex.features import Array, Feature, Features, Optional, features_of_arrow, hf_metadata, items_per_row

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from shardex import dataset as room
 from shardex.columns import check_fields
-from shardex.dataset.read_size import DECODED_BYTES, read_chunks, sample_chunks
-from shardex.dataset.views import DataIterator, check_column, source_rows
+from shardex.dataset.views import DECODED_BYTES, DataIterator, check_column, read_chunks, sample_chunks, source_rows
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.features import Features
 from shardex.formats import ShardRows

@@ -23,8 +23,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.columns import number_array, tables
-from shardex.dataset.sql_sandbox import RefusedError, is_keyword, parse, run
-from shardex.dataset.sql_syntax import TABLE, JsonText, Node, UsedFields, json_texts
+from shardex.dataset.sql_syntax import (
+    TABLE,
+    JsonText,
+    Node,
+    RefusedError,
+    UsedFields,
+    is_keyword,
+    json_texts,
+    parse,
+    run,
+)
 from shardex.errors import QueryError
 from shardex.features import Features
 from shardex.kernel import Integers

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shardex.columns import arrow_types, to_table
-from shardex.dataset.arrow_rows import ArrowRows
+from shardex.dataset.memory_rows import ArrowRows
 from shardex.errors import MissingExtraError, SchemaError
 from shardex.features import Feature, Features, Opaque, arrow_schema, contains, unwrap_optional
 from shardex.kernel import Columns

@@ -22,7 +22,7 @@ from shardex.columns import BatchBuilder
 from shardex.dataset.create import Writer
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.open import open as open_dataset
-from shardex.dataset.read_size import stored_samples
+from shardex.dataset.views import stored_samples
 from shardex.dataset.write_steps import Results, WriteSteps, features_of_results
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError
 from shardex.features import Features, arrow_schema
