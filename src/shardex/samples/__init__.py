@@ -8,7 +8,6 @@ between two types, or takes a subset of the fields if there is no path.
 - `sample`: `DictSample` and `Batch`
 - `packable`: `@packable` and `PackableSample`
 - `class_record`: `Record`, and conversion between typed and plain values of a class
-- `fit_sample`: converts values to the fields of a class
 - `lens`: `Lens` and `@lens`
 - `lens_graph`: shortest paths between types
 - `field_subset`: view of samples as a class that has some of their fields
@@ -40,9 +39,8 @@ __all__ = [
 ]
 
 if TYPES:
-    from shardex.samples.class_record import is_sample_class, record_of
+    from shardex.samples.class_record import ClassFitter, is_sample_class, record_of, sample_from
     from shardex.samples.field_subset import FieldSubset, feature_in_class, schema_conflicts
-    from shardex.samples.fit_sample import ClassFitter, sample_from
     from shardex.samples.lens import LENSES, Lens, lens
     from shardex.samples.lens_graph import LensGraph, type_name
     from shardex.samples.packable import PackableSample, packable, packable_class
@@ -51,9 +49,8 @@ else:
     import_later(
         __name__,
         {
-            "class_record": "is_sample_class record_of",
+            "class_record": "is_sample_class record_of ClassFitter sample_from",
             "field_subset": "FieldSubset feature_in_class schema_conflicts",
-            "fit_sample": "ClassFitter sample_from",
             "lens": "LENSES Lens lens",
             "lens_graph": "LensGraph type_name",
             "packable": "PackableSample packable packable_class",

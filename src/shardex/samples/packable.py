@@ -15,8 +15,7 @@ from typing import Any, Self, TypeVar, dataclass_transform, overload
 
 from shardex.errors import FormatError, SchemaError
 from shardex.features import codecs, describe
-from shardex.samples.class_record import record_of
-from shardex.samples.fit_sample import packed_values, sample_from
+from shardex.samples.class_record import packed_values, record_of, sample_from
 from shardex.samples.sample import new_key, same, sample_html, short
 
 C = TypeVar("C")
