@@ -29,6 +29,7 @@ from shardex.samples import Batch
 from shardex.sources import Place
 from shardex.workers import ExecutorLike, function_fingerprint, raise_if_cancelled
 
+_BATCH_BYTES = data_files.BATCH_BYTES
 _ROWS_AT_ONCE = 1 << 12
 _NUMBERS = "biufcmM"
 """Kinds of arrays in which zeros can fill the deleted rows."""
@@ -98,7 +99,7 @@ def batches(features: Features, rows: int, take: Take) -> Iterator[pa.RecordBatc
         batch = pa.RecordBatch.from_arrays([take(min(step, rows - at))], schema=schema)
         yield batch
         at += batch.num_rows
-        step = max(1, min(1 << 20, data_files.BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
+        step = max(1, min(1 << 20, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
 
 
 def write_files(
@@ -287,7 +288,7 @@ class FieldFunction:
             array = self._encode(first, [self._call(*one) for one in islice(samples, count)])
             yield first, array
             first += len(array)
-            count = max(1, min(_MOST, data_files.BATCH_BYTES * len(array) // max(1, array.nbytes)))
+            count = max(1, min(_MOST, _BATCH_BYTES * len(array) // max(1, array.nbytes)))
 
     def _call(self, number: int, sample: Any) -> Any:
         raise_if_cancelled()
