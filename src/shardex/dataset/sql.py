@@ -1,9 +1,9 @@
 """SQL over rows: parse and check a statement, find the fields that it reads, run it.
 
-DuckDB parses a statement (`sql_sandbox.parse`). The syntax tree must be one SELECT whose only table is `ds`, without
+DuckDB parses a statement (`sql_syntax.parse`). The syntax tree must be one SELECT whose only table is `ds`, without
 functions that read anything else; a condition must be exactly one expression. The names in the tree tell which fields
 are needed (`UsedFields`), and for which only whether they have a value. `Query` takes these as Arrow columns
-(`AbstractRows.sql_columns` and `present`) and runs the statement over them (`sql_sandbox.run`). `view_columns`,
+(`AbstractRows.sql_columns` and `present`) and runs the statement over them (`sql_syntax.run`). `view_columns`,
 `view_present` and `view_matching` do the same for rows in an order: a dataset.
 """
 
