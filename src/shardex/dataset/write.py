@@ -214,5 +214,5 @@ def _write_stream(
                 out.extend(columns)
                 bar.update(len(columns))
         else:
-            out.extend(iter(source) if bar.disable else _counted(source, bar))
+            out.extend_by(iter(source) if bar.disable else _counted(source, bar), source)
     return open_dataset(out.path, format=format)

@@ -47,7 +47,7 @@ from shardex.features.feature import Feature, describe
 from shardex.features.features import Features, contains
 from shardex.features.hf_metadata import MADE_BY, copied_metadata, feature_of_hf, other_metadata, plain_metadata
 from shardex.features.hints import feature_of, hints_of, without_aliases
-from shardex.features.infer import infer, infer_or_json
+from shardex.features.infer import Inferred, infer, infer_or_json
 from shardex.features.json_value import Json
 from shardex.features.kinds import Opaque, register
 from shardex.features.media import Media, channels_last, is_pil_image, media_of_extension
@@ -96,6 +96,7 @@ __all__ = [
     "Feature",
     "Features",
     "Image",
+    "Inferred",
     "Json",
     "Map",
     "Media",
