@@ -18,6 +18,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `layers`: rows converted to a class, or with other names for their fields; the base class of windows
 - `stacked_rows`: several fields as one array
 - `map_rows`: rows mapped by a function of a sample or of a batch
+- `added_rows`: rows with more fields, which functions compute
 - `function_calls`: calls functions of users on samples and batches, and checks what they return
 - `typed_views`: finds the layer for a type or lens, and writes changed views back
 - `combine`, `combined_rows`: `concat` and `join`

@@ -23,7 +23,7 @@ from shardex.dataset.sliding import Missing, sliding_rows
 from shardex.dataset.stacked_rows import StackedRows
 from shardex.dataset.subset_view import SubsetView
 from shardex.dataset.token_stream import Labels
-from shardex.dataset.typed_views import lens_view, mapped_view, typed_view
+from shardex.dataset.typed_views import lens_view, mapped_view, typed_view, view_with_fields
 from shardex.dataset.views import PLUMBING, description, field_names, function_name, new_names, note
 from shardex.dataset.windows import windows_of
 from shardex.display import Figure
@@ -183,7 +183,8 @@ class Dataset(SubsetView[T_co]):
     ) -> Dataset[Any]:
         """Return a view that calls a function for each sample, or for whole batches, when it is read.
 
-        The function returns a mapping of fields or an instance of a `packable` class. `schema` has the features of all
+        The function returns a whole new sample: a mapping of fields or an instance of a `packable` class. Fields that
+        it does not return are not in the view; `with_fields` adds some to the others. `schema` has the features of all
         fields of the mapping. Without it they are found in the results for the first samples: a field that the function
         passes on unchanged keeps its feature, others are inferred. A later result that does not fit raises an error.
 
@@ -199,6 +200,23 @@ class Dataset(SubsetView[T_co]):
         refuse("Dataset.map", MAP, unknown, ["schema", "batched"])
         rows = mapped_view(self._rows, self._fields, function, schema, batched)
         return self._over(rows, note(f"mapped {'in batches ' * batched}by", function_name(function)))
+
+    def with_fields(self, schema: Any = None, /, **functions: Callable[[T_co], Any]) -> Dataset:
+        """Return a view whose samples have more fields, each computed by a function of the sample when it is read.
+
+        A field that the samples have already is replaced. All functions get the sample as it is in this dataset.
+        Reading other fields calls no function. `schema` has the features of these fields; without it they are found in
+        the first results, as `map` finds them.
+
+        >>> import shardex as sx
+        >>> ds = sx.open([{"x": k, "y": 2.5} for k in range(5)])
+        >>> ds.with_fields(double=lambda s: 2 * s.x)[3]
+        DictSample(x=3, y=2.5, double=6)
+        >>> print(ds.with_fields({"y": "float32"}, y=lambda s: s.y / 2).features)
+        x int64, y float32
+        """
+        rows = view_with_fields(self._rows, self._fields, functions, schema)
+        return self._over(rows, note("with", ", ".join(functions)))
 
     def _over(self, rows: AbstractRows, note: str = "") -> Dataset[Any]:
         """Return a dataset over a layer of this one's rows, in the order of this view."""
