@@ -428,7 +428,7 @@ def test_edited_store_reads_the_same_remotely(tmp_path: Path) -> None:
 )
 def test_loader_batches_are_the_same_remotely(make: Any, workers: int, kind: Any, made: Any) -> None:
     folder = made(make)
-    name = "x.npy" if make is tar else "x"
+    name = "x"
     local = [batch[name] for batch in sx.Loader(sx.open(folder), batch_size=16, shuffle=True, seed=1)]
     ds = sx.open(fake_remote_url(folder), access="ranged")
     with sx.Loader(ds, batch_size=16, shuffle=True, seed=1, workers=workers, worker_type=kind) as loader:

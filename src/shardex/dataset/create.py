@@ -57,7 +57,7 @@ def create(
     >>> len(open_dataset(folder))
     2
     """
-    return Writer(os.fspath(path), schema, format, mode, options)
+    return Writer(os.fspath(path), schema, format, mode, options, warn=True)
 
 
 class Writer(AllOrNothing):
@@ -66,7 +66,9 @@ class Writer(AllOrNothing):
     _file: Stage | None = None
     """Publishes the one file of a target that is a file; the format writes it as a folder into this stage."""
 
-    def __init__(self, path: str, schema: Any, format: str | None, mode: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: str, schema: Any, format: str | None, mode: str, options: Mapping[str, Any], *, warn: bool = False
+    ) -> None:
         format, is_file = target_format(path, format)
         module, self._format = format_named(format), format
         options = check_options(module.create, format, options)
@@ -75,13 +77,17 @@ class Writer(AllOrNothing):
         if is_file:
             options = _of_one_file(options, module.create, self.path)
             self._file = Stage(path, mode, one_file=True)
-        target, file = self.path, self._file  # `self` in the function would keep a writer that the user drops
-        self._begin: Callable[[Features], ShardWriter] = lambda features: (
-            module.create(target, features, mode=mode, **options)
-            if file is None
-            else module.create(file.place.path("shards"), features, mode="create", **options)
-        )
-        self._format = format
+        # `self` in the function would keep a writer that the user drops
+        target, mode = (self.path, mode) if self._file is None else (self._file.place.path("shards"), "create")
+        self.open_options: dict[str, Any] = {}
+        """Options of `open` with which the samples have the names that they were written with."""
+
+        def begin(features: Features, found: dict[str, Any] = self.open_options) -> ShardWriter:
+            shards = module.create(target, features, mode=mode, **options)
+            found.update(names_lost(format, features, warn=warn))
+            return shards
+
+        self._begin: Callable[[Features], ShardWriter] = begin
         self._waiting: list[dict[str, Any]] = []
         self._shards: ShardWriter | None = None
         self.inferred: Inferred | None = None
@@ -383,6 +389,20 @@ def _each_kind(column: Column) -> list[Any]:
     if isinstance(column, Masked):
         return [*_each_kind(column.column), *[None] * (not column.mask.all())]
     return [column[k] for k in range(len(column))] if isinstance(column, Ragged) else [*column[:1]]
+
+
+def names_lost(format: str, features: Features, *, warn: bool = True) -> dict[str, Any]:
+    """Return the option of `open` that gives a field its name, where files do not store it, after a warning."""
+    module = format_named(format)
+    if (name := module.lost_name(features)) is None:
+        return {}
+    if warn:
+        warnings.warn(
+            f"files of the format {format} do not store the name of their field: {name!r} is read as "
+            f"{module.only_field!r}, unless they are opened with field={name!r} or a class",
+            stacklevel=4,
+        )
+    return {"field": name}
 
 
 def _as_columns(samples: Any) -> Columns | None:

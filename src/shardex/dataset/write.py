@@ -215,4 +215,4 @@ def _write_stream(
                 bar.update(len(columns))
         else:
             out.extend_by(iter(source) if bar.disable else _counted(source, bar), source)
-    return open_dataset(out.path, format=format)
+    return open_dataset(out.path, format=format, **out.open_options)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from shardex.columns import BatchBuilder
-from shardex.dataset.create import Writer, samples_in, warn_without_values
+from shardex.dataset.create import Writer, names_lost, samples_in, warn_without_values
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.map_rows import below_functions
 from shardex.dataset.open import open as open_dataset
@@ -260,7 +260,10 @@ def write_in_parts(
             )
             if inferred is not None:
                 warn_without_values(path, inferred, sum(part.rows for part in finished.values()))
-    result = open_dataset(path, format=format)  # this may make an index: if it is killed, the job is not over yet
+    known = schema if inferred is None else inferred.features
+    names = {} if known is None else names_lost(format, Features.of(known))
+    # this may make an index: if it is killed, the job is not over yet
+    result = open_dataset(path, format=format, **names)
     result.left_out = [one for number in sorted(finished) for one in finished[number].left_out]
     if mode == "create":
         folder.discard_others()

@@ -23,7 +23,7 @@ from samples. Writers call `fit` and then a codec; readers call a codec and then
 
 from shardex.features.array import Array
 from shardex.features.array_arrow import items_per_row
-from shardex.features.array_codecs import npy_header
+from shardex.features.array_codecs import NPY_MAGIC, npy_header
 from shardex.features.array_values import is_tensor, stack_arrays
 from shardex.features.arrow_schema import arrow_schema, features_of_arrow
 from shardex.features.class_label import ClassLabel
@@ -79,6 +79,7 @@ __all__ = [
     "MADE_BY",
     "MSGPACK",
     "NPY",
+    "NPY_MAGIC",
     "NPZ",
     "NUMBER",
     "RAW",

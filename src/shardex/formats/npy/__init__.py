@@ -163,4 +163,4 @@ class NpyWriter(NumberWriter):
                     )
 
 
-FORMAT = Format(open, NpyWriter, JoinShards(_OWNED, ".npy"), only_arrays=True)
+FORMAT = Format(open, NpyWriter, JoinShards(_OWNED, ".npy"), only_arrays=True, only_field="tokens")
