@@ -241,7 +241,7 @@ class TarRows(ExtractedRows):
     def _refuse_misfit(self, one: dict[str, Any], row: int) -> None:
         found = {name: value for name, value in one.items() if name not in self._schema}
         first = f"the fields were found in the first {self._found_in_maps.rows} of {len(self)} samples"
-        refuse_misfit(found, self.features, self.location(row), f"{first}: name the fields with schema=")
+        refuse_misfit(found, self.features, lambda: self.location(row), f"{first}: name the fields with schema=")
 
     def key_scan(self) -> KeyScan:
         """Return a scan without maps."""
