@@ -30,8 +30,8 @@ class Image(Media):
 
     `mode` is what it is decoded to: "RGB", "L" (grey), "RGBA", or None for what the file has. "P" is for masks: the
     numbers that the file stores, indices of a palette or grey values, which are never interpolated; "I;16" is the same
-    for 16 bits (uint16). A decoded image is resized to `size` (height, width). Arrays that are written are encoded as `format`; bytes, files and PIL images keep
-    the encoding that they have.
+    for 16 bits (uint16). A decoded image is resized to `size` (height, width). Arrays that are written are encoded as
+    `format`; bytes, files and PIL images keep the encoding that they have.
 
     >>> str(Image()), str(Image("L", (28, 28))), Image(format="jpg").format
     ('image', "image(mode='L', size=(28, 28))", 'jpeg')

@@ -77,7 +77,8 @@ def _nearest(begin: float, end: float, count: int) -> NDArray[np.int64]:
     >>> _nearest(0, 5, 3).tolist(), _nearest(2, 4, 4).tolist()
     ([0, 2, 4], [2, 2, 3, 3])
     """
-    return np.floor(begin + (np.arange(count) + 0.5) * ((end - begin) / count)).astype(np.int64)
+    middles: NDArray[np.float64] = begin + (np.arange(count) + 0.5) * ((end - begin) / count)
+    return middles.astype(np.int64)
 
 
 def _fits_kernel(pixels: NDArray[Any], out: NDArray[Any]) -> bool:

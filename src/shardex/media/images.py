@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
 """Modes of colours to which images are decoded, and the number of their channels."""
-NUMBERS = {"P": np.uint8, "I;16": np.uint16}
+NUMBERS = {"P": np.dtype(np.uint8), "I;16": np.dtype(np.uint16)}
 """Modes of one channel of numbers, such as those of classes in masks: they are neither converted nor interpolated."""
 
 _WRITTEN = {"png": "PNG", "jpeg": "JPEG", "jpg": "JPEG", "webp": "WEBP", "tiff": "TIFF", "bmp": "BMP", "gif": "GIF"}
@@ -224,7 +224,7 @@ def _numbers_of(image: Image, mode: str) -> NDArray[Any]:
     pixels, most = np.asarray(image), np.iinfo(NUMBERS[mode]).max
     if pixels.ndim != 2 or pixels.dtype.kind == "f":
         raise FormatError(f"expected numbers for mode {mode!r}, a palette or grey, found pixels of mode {image.mode!r}")
-    if pixels.dtype.kind == "i" and pixels.min() < 0 or pixels.dtype.itemsize > 1 and pixels.max() > most:
+    if pixels.min() < 0 or pixels.max() > most:
         wider = ' (mode="I;16" keeps 16 bits)' if mode == "P" else ""
         raise FormatError(f"expected numbers from 0 to {most} for mode {mode!r}, found {pixels.max()}{wider}")
     return pixels.astype(NUMBERS[mode], copy=False)

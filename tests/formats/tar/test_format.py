@@ -27,12 +27,14 @@ from shardex.errors import (
     AlreadyExistsError,
     ArgumentError,
     ClosedError,
+    DuplicateKeyError,
     FieldError,
     FormatError,
     NotFoundError,
     SchemaError,
     StaleIndexError,
     TruncatedShardError,
+    UnknownKeyError,
     UnsafeError,
 )
 from shardex.features import (
@@ -760,7 +762,7 @@ def test_index_is_small(tmp_path: Path) -> None:
     rows = open_tar(tmp_path)
     assert len(rows) == count
     assert rows.index.nbytes <= 24 * count
-    assert set(rows.index.spans) == {"start", "cls.offset", "cls.length", "bin.offset", "bin.length"}
+    assert set(rows.index.spans) == {"start", "key", "cls.offset", "cls.length", "bin.offset", "bin.length"}
     picked = np.random.default_rng(0).permutation(count)[:1000]
     assert rows.read(picked, ["__key__"])["__key__"] == [f"{n:09d}" for n in picked]
 
@@ -1223,3 +1225,42 @@ def test_npy_members_that_differ_stay_of_any_kind(other: Any, together: bool, tm
     rows = open_tar(tmp_path)
     assert rows.features["npy"] == Array()
     np.testing.assert_array_equal(all_samples(rows)[3]["npy"], other)
+
+
+# -- samples by key -----------------------------------------------------------------------------------------------
+
+
+def test_samples_are_found_by_their_key(tmp_path: Path) -> None:
+    keys = [f"{folder}/{k:04d}" for folder in ("a", "é") for k in range(50)]
+    sx.write(tmp_path / "d", [{"__key__": key, "n": k} for k, key in enumerate(keys)], format="tar", shard_rows=30)
+    ds = sx.open(tmp_path / "d")
+    assert [ds.get(key).n for key in keys] == list(range(100))
+    assert ds.rows_of(keys[::-1]).tolist() == list(range(100))[::-1] and ds.rows_of([]).tolist() == []
+    assert ds[10:].rows_of(np.array(["a/0011"])).tolist() == [1] and ds.select("n").get("a/0003") == {"n": 3}
+    for key in ("a/50", "", "a/00", 7, None, b"a/0001"):
+        with pytest.raises(UnknownKeyError, match="expected the __key__ of a sample, got"):
+            ds.get(key)
+    with pytest.raises(KeyError):
+        ds[50:].get("a/0001")
+    with pytest.raises(ArgumentError, match="expected a list or an array of keys, got str"):
+        ds.rows_of("a/0001")
+    with pytest.raises(UnknownKeyError):
+        sx.open(pack(tmp_path / "e.tar", {})).get("x")
+
+
+def test_a_key_of_two_samples_raises(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        pack(tmp_path / f"{name}.tar", {"0.txt": name.encode(), f"{name}.txt": b""})
+    ds = sx.open(tmp_path)
+    assert ds.get("b").txt == ""
+    with pytest.raises(DuplicateKeyError, match=r"one sample with the key '0', got 2: .*a\.tar, .* and .*b\.tar, "):
+        ds.get("0")
+
+
+def test_numbers_of_keys_need_not_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardex.formats.tar.members.number_of", lambda data: 5)
+    monkeypatch.setattr("shardex.formats.tar.keys.number_of", lambda data: 5)
+    ds = sx.open(pack(tmp_path / "a.tar", {f"{k}.txt": str(k).encode() for k in range(3)}))
+    assert [ds.get(str(k)).txt for k in range(3)] == ["0", "1", "2"]
+    with pytest.raises(UnknownKeyError):
+        ds.get("3")

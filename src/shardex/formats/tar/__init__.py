@@ -70,6 +70,7 @@ from shardex.formats.tar.blocks import (
     tar_series,
 )
 from shardex.formats.tar.fields import Where
+from shardex.formats.tar.keys import TarKeys
 from shardex.formats.tar.members import (
     KEY,
     OWNED,
@@ -175,6 +176,7 @@ class TarRows(ExtractedRows):
             self._schema = Features({**recorded.fields, **self._schema})
         self._extension_of = {} if self._as_map else self._match_schema()
         self.extraction = Extraction(files, index.files, "tar")
+        self.key_lookup = TarKeys(self)
 
     def _recorded_schema(self) -> Features:
         """Return the features that the writer has recorded in the tars."""

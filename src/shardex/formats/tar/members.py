@@ -72,11 +72,11 @@ class TarScanner:
     def scan(self, source: Source, path: str) -> Scan:
         """Return `start`, and `.offset` (from there) and `.length` of each extension.
 
-        `schema` is a number that stands for the schema in the tar, `.header` one for the header of all `.npy` of an
-        extension, if they are equal.
+        `key` is a number that stands for the key, `schema` one for the schema in the tar, and `.header` one for the
+        header of all `.npy` of an extension, if they are equal.
         """
         where, data = os.path.join(source.url, path), header_bytes(source, path)
-        starts, rows, which, offsets, lengths, headers = (array("q") for _ in range(6))
+        starts, rows, which, offsets, lengths, headers, keys = (array("q") for _ in range(7))
         numbers: dict[str, int] = {}
         seen: list[int] = []
         row, current, first, schema = -1, "", 0, b""
@@ -89,6 +89,7 @@ class TarScanner:
             if key != current or row < 0:
                 row, current, first = row + 1, key, start
                 starts.append(start)
+                keys.append(number_of(key.encode("utf-8", "surrogateescape")))
                 if not row:
                     schema = shared.get(SCHEMA, b"")
             if (number := numbers.get(extension, -1)) < 0:
@@ -104,9 +105,9 @@ class TarScanner:
             offsets.append(begin - first)
             lengths.append(size)
             headers.append(_npy_header_number(data, begin, size) if extension.endswith("npy") else 0)
-        scan: Scan = {"start": np.array(starts)}
+        scan: Scan = {"start": np.array(starts), "key": np.array(keys)}
         if schema:
-            scan["schema"] = np.full(len(starts), _number_of(schema))
+            scan["schema"] = np.full(len(starts), number_of(schema))
         scan |= _by_extension(numbers, len(starts), rows, which, offset=offsets, length=lengths, header=headers)
         return _without_partial_sample(scan, cuts[0]) if cuts else scan
 
@@ -161,7 +162,7 @@ def _by_extension(
     return scan
 
 
-def _number_of(data: bytes) -> int:
+def number_of(data: bytes) -> int:
     """Return a number above 0 that differs for other bytes."""
     return xxhash.xxh3_64_intdigest(data) >> 1 | 1
 
@@ -170,7 +171,7 @@ def _npy_header_number(data: Any, begin: int, size: int) -> int:
     """Return the number of the header of a `.npy` member; 0 if it is unknown."""
     head = bytes(data[begin : begin + min(size, NPY_HEAD)])
     end = 10 + int.from_bytes(head[8:10], "little")
-    return _number_of(head[:end]) if head.startswith(NPY_MAGIC + b"\1") and end <= len(head) else 0
+    return number_of(head[:end]) if head.startswith(NPY_MAGIC + b"\1") and end <= len(head) else 0
 
 
 def record_of(data: Any, where: str) -> bytes:
