@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, cast
 
 from shardex.errors import ArgumentError
 from shardex.files.patterns import natural_order
-from shardex.sources import ByteRange, CompressedFile, DecompressedSource, Source, kind_of, member_names, plain_name
+from shardex.sources import (
+    ByteRange,
+    CompressedFile,
+    DecompressedSource,
+    Source,
+    kind_of,
+    member_names,
+    plain_name,
+    tar_name,
+)
 
 if TYPE_CHECKING:
     from shardex.files.find import Files
@@ -35,8 +44,8 @@ def present_content(
     """Return the files, with the content of compressed ones in their place.
 
     `way` is how they are read: from "access_points" (gzip, zstd with several frames), or from a decompressed "copy" in
-    the folder `cache` of at most `limit` bytes; by default by access points where there are some. Compressed tars are
-    read only if `way` says how.
+    the folder `cache` of at most `limit` bytes; by default by access points where there are some. Compressed tars
+    (``a.tar.gz`` as ``a.tar``) are read only if `way` says how.
 
     >>> import gzip, tempfile; from shardex.files.find import find; folder = tempfile.mkdtemp()
     >>> with gzip.open(os.path.join(folder, "a.jsonl.gz"), "w") as file:
@@ -75,7 +84,9 @@ def _contents(source: Source, path: str, by_content: bool) -> dict[str, Compress
     named = plain_name(path)
     if named is None:
         kind = kind_of(_head(source, path)) if by_content else None
-        return {} if kind is None else {path: CompressedFile(path, kind)} if kind != "zip" else _members(source, path)
+        if kind is None:
+            return {}
+        return _members(source, path) if kind == "zip" else {tar_name(path) or path: CompressedFile(path, kind)}
     return _members(source, path) if named[1] == "zip" else {named[0]: CompressedFile(path, named[1])}
 
 

@@ -17,7 +17,7 @@ from shardex.errors import ArgumentError, FormatError, PluginError, ShardexError
 from shardex.features import Audio, Image, Video
 from shardex.files import STORE_FOLDER, Files, display_name, named_split
 from shardex.plugins import Plugin, load, plugins
-from shardex.sources import COMPRESSED, ByteRange, place_of, plain_name
+from shardex.sources import COMPRESSED, COMPRESSED_TAR, ByteRange, place_of, plain_name, tar_name
 
 NO, LIKELY, SURE = 0, 1, 2
 """How sure it is that files are of a format. Several may be likely; the first one that is sure is chosen."""
@@ -373,6 +373,8 @@ def _describe(files: Files) -> str:
         return "an empty folder"
     head = _readable_head(files)
     compressed = ", compressed: unpack it first" if head.startswith(tuple(COMPRESSED)) else ""
+    if any(map(tar_name, files.paths)):
+        compressed = f"; {COMPRESSED_TAR}"
     return f"{_counted(_shown(files))}, {_shown(files)[0]} beginning with {head!r}{compressed}"
 
 

@@ -102,7 +102,7 @@ class _Job:
         """Decode the images of these numbers."""
         size = size_after(self.steps)
         if not numbers:
-            channels, dtype = CHANNELS.get(self.mode or "RGB", 1), NUMBERS.get(self.mode or "RGB", np.uint8)
+            channels, dtype = CHANNELS.get(self.mode or "RGB", 1), NUMBERS.get(self.mode or "RGB", np.dtype(np.uint8))
             return np.empty((0, *(size or (0, 0)), channels), dtype)
         shape = self._common_shape(numbers, size)
         if shape is None:

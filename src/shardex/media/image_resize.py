@@ -77,8 +77,8 @@ def _nearest(begin: float, end: float, count: int) -> NDArray[np.int64]:
     >>> _nearest(0, 5, 3).tolist(), _nearest(2, 4, 4).tolist()
     ([0, 2, 4], [2, 2, 3, 3])
     """
-    middles: NDArray[np.float64] = begin + (np.arange(count) + 0.5) * ((end - begin) / count)
-    return middles.astype(np.int64)
+    middles = begin + (np.arange(count, dtype=np.float64) + 0.5) * ((end - begin) / count)
+    return np.asarray(middles, np.float64).astype(np.int64)
 
 
 def _fits_kernel(pixels: NDArray[Any], out: NDArray[Any]) -> bool:

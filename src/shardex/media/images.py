@@ -11,7 +11,8 @@ from __future__ import annotations
 import io
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
 """Modes of colours to which images are decoded, and the number of their channels."""
-NUMBERS = {"P": np.dtype(np.uint8), "I;16": np.dtype(np.uint16)}
+NUMBERS: Final[Mapping[str, np.dtype[Any]]] = {"P": np.dtype(np.uint8), "I;16": np.dtype(np.uint16)}
 """Modes of one channel of numbers, such as those of classes in masks: they are neither converted nor interpolated."""
 
 _WRITTEN = {"png": "PNG", "jpeg": "JPEG", "jpg": "JPEG", "webp": "WEBP", "tiff": "TIFF", "bmp": "BMP", "gif": "GIF"}
@@ -198,7 +199,7 @@ def _array_of(image: Image, mode: str | None) -> NDArray[Any]:
     """Return the pixels of the first frame, converted to the mode, as three dimensions."""
     image.load()
     found = image.mode
-    if mode in NUMBERS:
+    if mode is not None and mode in NUMBERS:
         return _numbers_of(image, mode)[..., None]
     if found.startswith("I;16"):
         deep = np.asarray(image).astype(np.uint16, copy=False)

@@ -33,6 +33,7 @@ from shardex.lazy_door import import_later
 
 __all__ = [
     "COMPRESSED",
+    "COMPRESSED_TAR",
     "ByteRange",
     "CachedSource",
     "CompressedFile",
@@ -78,12 +79,21 @@ __all__ = [
     "strip_credentials",
     "sync_file",
     "sync_folder",
+    "tar_name",
 ]
 
 if TYPE_CHECKING:
     from shardex.sources.byte_ranges import ByteRange
     from shardex.sources.cached_source import CachedSource
-    from shardex.sources.compression import COMPRESSED, RangeFile, kind_of, member_names, plain_name
+    from shardex.sources.compression import (
+        COMPRESSED,
+        COMPRESSED_TAR,
+        RangeFile,
+        kind_of,
+        member_names,
+        plain_name,
+        tar_name,
+    )
     from shardex.sources.credentials import (
         export_credentials,
         has_credentials,
@@ -116,7 +126,7 @@ else:
         {
             "byte_ranges": "ByteRange",
             "cached_source": "CachedSource",
-            "compression": "COMPRESSED RangeFile kind_of member_names plain_name",
+            "compression": "COMPRESSED COMPRESSED_TAR RangeFile kind_of member_names plain_name tar_name",
             "credentials": "export_credentials has_credentials import_credentials keyring read_keyring redact_url "
             "storage strip_credentials",
             "decompressed_source": "CompressedFile DecompressedSource",

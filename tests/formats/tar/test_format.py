@@ -32,6 +32,7 @@ from shardex.errors import (
     FormatError,
     NotFoundError,
     SchemaError,
+    ShardexError,
     StaleIndexError,
     TruncatedShardError,
     UnknownKeyError,
@@ -642,13 +643,36 @@ def test_compressed_tar_raises(tmp_path: Path) -> None:
     for name, size in (("x.tar", 2000), ("x.tar.gz", 20)):
         path = tmp_path / name
         path.write_bytes(gzip.compress(os.urandom(size)))
-        with pytest.raises(FormatError, match=r"got one packed with gzip, .*; unpack it first: gzip -d"):
+        with pytest.raises(FormatError, match=r'got (a compressed one|one compressed with gzip); .* compressed="copy"'):
             open_tar(path)
-    (tmp_path / "x.tar").unlink()
-    with pytest.raises(
-        NotFoundError, match=r"expected .*, got only packed ones, such as x\.tar\.gz; unpack them first"
-    ):
+    with pytest.raises(FormatError, match="got one compressed with gzip"):  # x.tar is the content of x.tar.gz
         open_tar(tmp_path)
+    (tmp_path / "x.tar").rename(tmp_path / "y.tar")
+    with pytest.raises(FormatError, match=r"x\.tar\.gz: expected plain tars, got a compressed one; .*copy"):
+        open_tar(tmp_path)
+
+
+def test_compressed_tars_say_the_same_after_they_were_read(tmp_path: Path) -> None:
+    """The index of the content is no index of the compressed file, which is shorter."""
+    packed = tmp_path / "d" / "a.tar.gz"
+    packed.parent.mkdir()
+    content = pack(tmp_path / "a.tar", {f"{k}.txt": str(k).encode() for k in range(30)}).read_bytes()
+    packed.write_bytes(gzip.compress(content))
+    (tmp_path / "d" / "b.tgz").write_bytes(gzip.compress(content))
+    (tmp_path / "hidden.tar").write_bytes(gzip.compress(content))
+    options: list[dict[str, Any]] = [{}, {"format": "tar"}]
+    for _ in range(2):
+        for what in (packed, packed.parent, packed.parent / "*.t*", [packed], tmp_path / "hidden.tar"):
+            count = 60 if what in (packed.parent, packed.parent / "*.t*") else 30
+            for option in options:
+                with pytest.raises(
+                    ShardexError, match='compressed tars have no random access: open them with compressed="c'
+                ):
+                    sx.open(what, **option)
+                for how in ("copy", "access_points"):
+                    assert (
+                        len(sx.open(what, compressed=how, cache=tmp_path / "cache", progress=False, **option)) == count
+                    )
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ from shardex.formats.tar.members import (
 from shardex.formats.tar.remote_headers import header_bytes
 from shardex.kernel import MISSING, Bytes, Column, Columns, Integers, Ranges, Segments
 from shardex.rows import media_in
-from shardex.sources import Source
+from shardex.sources import COMPRESSED_TAR, Source, tar_name
 from shardex.workers import ExecutorLike
 
 __all__ = [
@@ -128,10 +128,11 @@ def open(
     """
     read_truncated = check_truncated(truncated)
     tars = files.having(".tar") if files.folder else files
+    if packed := [path for path in files.paths if tar_name(path) not in (None, *tars.paths)]:
+        where = files.source.full_name(packed[0])
+        raise FormatError(f"{where}: expected plain tars, got a compressed one; {COMPRESSED_TAR}")
     if not tars.paths:
-        packed = files.having(*(f".tar.{kind}" for kind in ("gz", "bz2", "xz", "zst")), ".tgz").paths
-        found = f"only packed ones, such as {packed[0]}; unpack them first" if packed else "one without"
-        raise NotFoundError(errno.ENOENT, f"expected a folder with .tar files, got {found}", str(files))
+        raise NotFoundError(errno.ENOENT, "expected a folder with .tar files, got one without", str(files))
     index = Index.of(
         tars, TarScanner(read_truncated), rebuild=rebuild, progress=progress, workers=workers, executor=executor
     )

@@ -15,7 +15,7 @@ from zlib import adler32
 from shardex.errors import FormatError, SchemaError, TruncatedShardError, UnsafeError
 from shardex.files import Stage
 from shardex.formats.sample_writer import ShardSeries
-from shardex.sources import COMPRESSED
+from shardex.sources import COMPRESSED, COMPRESSED_TAR
 
 BLOCK = 512
 """Headers and the bytes of members begin at multiples of this."""
@@ -251,10 +251,7 @@ def _damaged(block: bytes, at: int, where: str) -> FormatError:
 def _compressed(head: bytes, where: str) -> FormatError | None:
     for magic, tool in COMPRESSED.items():
         if head.startswith(magic):
-            return FormatError(
-                f"{where}: expected a plain tar, got one packed with {tool}, in which samples cannot be read in place; "
-                f"unpack it first: {tool} -d"
-            )
+            return FormatError(f"{where}: expected a plain tar, got one compressed with {tool}; {COMPRESSED_TAR}")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Look-up of samples of tars by `__key__`: the index has a number for each key; of equal numbers the keys are compared."""
+"""Look-up of samples of tars by `__key__`: the index has a number for each key; keys of one number are compared."""
 
 from __future__ import annotations
 
