@@ -222,7 +222,7 @@ def write_in_parts(
     with suppress(ShardexError):  # samples of several types, which a function may unify
         _ = source.features  # found once here, so that the fingerprint of the source has them
     path = target.url  # absolute, as the current folder may be replaced; without a password
-    rows = part_rows(source, steps, options)
+    rows, inferred = part_rows(source, steps, options), None
     # A part without errors is the same with on_error="skip", so that this may be added to continue after an error.
     inputs = (_VERSION, source, replace(steps, on_error="raise"), schema, format, mode, dict(options), rows)
     folder = JobFolder(path, function_fingerprint(inputs))
@@ -260,8 +260,8 @@ def write_in_parts(
             )
             if inferred is not None:
                 warn_without_values(path, inferred, sum(part.rows for part in finished.values()))
-    known = schema if inferred is None else inferred.features
-    names = {} if known is None else names_lost(format, Features.of(known))
+    written = schema if inferred is None else inferred.features
+    names = {} if written is None else names_lost(format, Features.of(written))
     # this may make an index: if it is killed, the job is not over yet
     result = open_dataset(path, format=format, **names)
     result.left_out = [one for number in sorted(finished) for one in finished[number].left_out]
