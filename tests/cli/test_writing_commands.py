@@ -79,7 +79,7 @@ def run(*arguments: object, code: int = 0) -> Result:
 def test_any_format(format: str) -> None:
     printed = run("source", "out", "--to", format).stdout
     assert printed.startswith("10 samples, ") and printed.endswith(("B/s\n", "bytes/s\n")) and printed.count("\n") == 1
-    assert [sample["name.txt" if format == "tar" else "name"] for sample in sx.open("out")][9] == "n9"
+    assert [sample["name"] for sample in sx.open("out")][9] == "n9"
 
 
 def test_several_files_and_options_of_both_formats() -> None:
@@ -96,6 +96,25 @@ def test_json() -> None:
     assert (facts["samples"], facts["files"], facts["left_out"]) == (10, 2, [])
     assert facts["bytes"] == sum(path.stat().st_size for path in Path("out").glob("*.parquet"))
     assert facts["seconds"] > 0 and facts["mb_per_second"] > 0
+
+
+def test_the_name_of_a_file_decides_the_format() -> None:
+    facts = json.loads(run("source", "out.parquet", "--json").stdout)
+    assert (facts["format"], facts["samples"], facts["files"]) == ("parquet", 10, 1)
+    assert facts["bytes"] == os.path.getsize("out.parquet") and len(sx.open("out.parquet")) == 10
+    assert "a file exists there already; pass --mode overwrite" in run("source", "out.parquet", code=1).stderr
+    run("out.parquet", "out.csv", "--transform", "prepare:double", "--workers", "1")
+    assert Path("out.csv").is_file() and len(sx.open("out.csv")) == 10
+    assert "or of a file that can be written (" in run("source", "out.json", code=1).stderr
+    run("source", "out.json", "--to", "arrow")
+    assert Path("out.json").is_dir()
+
+
+def test_files_of_several_formats() -> None:
+    Path("cars.json").write_text('{"a": 1}\n')
+    Path("stocks.csv").write_text("a\n1\n")
+    printed = run("cars.json", "stocks.csv", "out", code=1).stderr
+    assert "got 2 files (1 .json, 1 .csv); choose what to read with --format jsonl or --format csv" in printed
 
 
 def test_append_reports_what_it_wrote() -> None:

@@ -74,7 +74,11 @@ def after_twelve() -> BatchBuilder:
 
 REFUSALS = [
     ("history", np.zeros(4, np.float32), "expected float32[3], got float32[4]"),
-    ("history", np.zeros(3), "expected float32[3], got float64[3] (to accept the loss: .astype('float32'))"),
+    (
+        "history",
+        np.full(3, 1e39),
+        "expected float32[3], got float64[3] with values from 1e+39 to 1e+39, which are out of range",
+    ),
     ("history", [1, 2], "expected float32[3], got int64[2]"),
     (
         "history",
@@ -85,7 +89,7 @@ REFUSALS = [
     ("history", None, "expected float32[3], got none"),
     ("tokens", np.zeros((1, 1), np.int32), "expected int32[?], got int32[1, 1]"),
     ("tokens", [2**31], "expected int32[?], got list [2147483648]"),
-    ("tokens", np.zeros(1, np.int64), "expected int32[?], got int64[1] (to accept the loss: .astype('int32'))"),
+    ("tokens", np.zeros(1), "expected int32[?], got float64[1] (to accept the loss: .astype('int32'))"),
     ("image", np.zeros((2, 2), np.uint8), "expected uint8[?, ?, 3], got uint8[2, 2]"),
     ("image", np.zeros((2, 2, 4), np.uint8), "expected uint8[?, ?, 3], got uint8[2, 2, 4]"),
     ("any", np.array([None]), "expected an array of numbers, text or bytes, got dtype object..."),

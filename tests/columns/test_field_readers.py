@@ -16,6 +16,7 @@ from shardex.columns.field_readers import Chunks
 from shardex.errors import FormatError, RangeError
 from shardex.features import Array, Bytes, ClassLabel, Feature, Features, Json, Optional, Sequence, Struct, Text, Value
 from shardex.kernel import values_of
+from shardex.samples import DictSample
 from tests.columns.readers import check, read_one_by_one, reader_over
 from tests.strategies import features, values
 
@@ -90,7 +91,7 @@ def test_encoded_values_are_read(drawn: tuple[Feature, list[list[Any]]]) -> None
         (Array("int8", (None, None)), "ShapedReader"),
         (Array("int8"), "FreeShapeReader"),
         (Sequence(Text()), "SequenceReader"),
-        (Struct(Features.of({"a": int})), "FieldReader"),
+        (Struct(Features.of({"a": int})), "StructReader"),
         (Optional(Text()), "OptionalReader"),
     ],
 )
@@ -227,3 +228,33 @@ def test_single_arrays_are_read_only_views() -> None:
     view = dense.getter(0)(1)
     assert not view.flags.writeable
     assert view.__array_interface__["data"][0] == array.buffers()[1].address + 12
+
+
+def test_single_structs_are_read_from_the_buffers_of_their_members() -> None:
+    feature = Struct({"a": Array("int16", (2,)), "s": str | None, "n": Struct({"b": bool, "l": Sequence(Text())})})
+    values = [
+        {"a": np.array([k, 1], np.int16), "s": None if k % 2 else "é", "n": {"b": k > 1, "l": ["x"] * k}}
+        for k in range(4)
+    ]
+    encoder = Optional(feature).encoder()
+    for value in (*values, None):
+        encoder.append(value)
+    array = encoder.finish()
+    reader = Optional(feature).reader("x", array.type, Chunks(np.array([0, 5]), print, str), no_file)
+    reader.attach(0, array)
+    get = reader.getter(0)
+    assert [DictSample(x=get(row)) for row in range(5)] == [DictSample(x=value) for value in (*values, None)]
+    assert get(1)["a"].base is not None
+
+
+def test_a_damaged_struct_names_its_place() -> None:
+    array = pa.StructArray.from_arrays([pa.Array.from_buffers(pa.large_string(), 1, broken_text())], ["s"])
+    reader = Struct({"s": str}).reader("x", array.type, Chunks(np.array([0, 1]), print, "batch {}".format), no_file)
+    reader.attach(0, array)
+    with pytest.raises((FormatError, UnicodeDecodeError)):
+        reader.getter(0)(0)
+
+
+def broken_text() -> list[pa.Buffer | None]:
+    """Return the buffers of a text that is not UTF-8."""
+    return [None, pa.py_buffer(np.array([0, 1], np.int64)), pa.py_buffer(b"\xff")]

@@ -235,11 +235,76 @@ def test_polars_there_and_back() -> None:
 def test_pandas_there_and_back() -> None:
     frame = pd.DataFrame({"s": ["a", "b", None], "x": [1.5, 2.5, 3.5], "c": pd.Categorical(["u", "v", "u"])})
     ds = sx.open(frame)
-    assert [s.c for s in ds] == ["u", "v", "u"] and ds.fields == ["s", "x", "c"]
+    assert [s.c for s in ds] == [0, 1, 0] and ds.fields == ["s", "x", "c"]
     assert ds[2].s is None
     back = pd.DataFrame.from_arrow(ds)
     assert back["x"].tolist() == [1.5, 2.5, 3.5] and back["c"].tolist() == ["u", "v", "u"]
     assert sx.open(ds.to_pandas())[0] == ds[0]
+
+
+def test_categories_and_enums_are_classes_there_and_back(tmp_path: Path) -> None:
+    dtype = pd.CategoricalDtype(["b", "a", "unused"])
+    frame = pd.DataFrame({"c": pd.Categorical(["a", "b", None], dtype=dtype), "n": pd.Categorical([3, 4, 3])})
+    ds = sx.write(tmp_path / "a", frame)
+    assert str(ds.features) == "c class of 3 or none, n int64" and [sample.c for sample in ds] == [1, 0, None]
+    pd.testing.assert_series_equal(ds.to_pandas()["c"], frame["c"], check_categorical=True, check_dtype=False)
+    for view in (ds, sx.open(pa.table(ds)), sx.open(ds.to_arrow()), sx.open(ds.to_pandas())):
+        assert view.features["c"] == ds.features["c"] and [one.c for one in view] == [1, 0, None]
+
+    assert pl.DataFrame(ds)["c"].cast(pl.String).to_list() == ["a", "b", None]
+    enums = pl.DataFrame({"e": pl.Series(["x", "y", None], dtype=pl.Enum(["y", "x"]))})
+    assert pl.DataFrame(sx.open(enums))["e"].cast(pl.String).to_list() == ["x", "y", None]
+    ds = sx.open(duckdb.connect().sql("SELECT 'b'::ENUM('a', 'b') AS e"))
+    assert str(ds.features) == "e class of 2" and ds[0].e == 1
+    assert duckdb.connect().register("ds", ds).sql("SELECT e FROM ds WHERE e = 'b'").fetchall() == [("b",)]
+
+
+def test_classes_are_written_by_name_where_a_schema_has_others_or_text(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"c": pd.Categorical(["a", "b", None], ["b", "a"])})
+    assert sx.write(tmp_path / "text", frame, {"c": str | None})["c"] == ["a", "b", None]
+    assert sx.write(tmp_path / "numbers", frame, {"c": int | None})["c"].to_list() == [1, 0, None]
+    path, other = tmp_path / "other", {"c": sx.Optional(sx.ClassLabel(["a", "b"]))}
+    sx.write(path, frame, other)
+    sx.write(path, frame, other, mode="append", workers=1)
+    with sx.create(path, mode="append") as out:
+        out.extend(frame)
+    with sx.edit(path) as tx:
+        tx.extend(frame)
+    assert sx.open(path)["c"].to_list() == [0, 1, None] * 4
+    with pytest.raises(SchemaError, match="expected one of the classes a, c, got 'b'"):
+        sx.write(tmp_path / "lacking", frame, {"c": sx.Optional(sx.ClassLabel(["a", "c"]))})
+
+
+def test_numbers_that_are_no_classes() -> None:
+    some = pa.table({"c": [5, -1]})
+    ds = sx.open(some, schema={"c": sx.ClassLabel([*"abcdef"])})
+    assert ds.to_pandas()["c"].tolist() == ["f", np.nan] and ds.to_arrow()["c"].to_pylist() == [5, -1]
+    with pytest.raises(FormatError, match="expected numbers of 1 classes, got others - at field c"):
+        sx.open(some, schema={"c": sx.ClassLabel(["a"])}).to_pandas()
+
+
+@pytest.mark.parametrize(
+    ("index", "features"),
+    [
+        ([5, 7], "x int64"),
+        (pd.RangeIndex(3, 5), "x int64"),
+        (["a", "b"], "index text, x int64"),
+        (pd.Index([5, 7], name="k"), "x int64, k int64"),
+        (pd.MultiIndex.from_tuples([(1, "a"), (2, "b")]), "level_0 int64, level_1 text, x int64"),
+        (pd.to_datetime(["2024-01-01", "2024-01-02"]), "index timestamp[us], x int64"),
+    ],
+)
+def test_indexes_of_pandas(index: Any, features: str) -> None:
+    assert str(sx.open(pd.DataFrame({"x": [1, 2]}, index=index)).features) == features
+
+
+def test_periods_of_pandas_are_refused() -> None:
+    periods = pd.period_range("2024-01", periods=2, freq="M")
+    for data in (pd.DataFrame({"p": periods}), {"p": pd.Series(periods)}):
+        with pytest.raises(
+            SchemaError, match=r'got periods of pandas - at field p; make dates .* frame\["p"\]\.dt\.to_t'
+        ):
+            sx.open(data)
 
 
 def test_duckdb_there_and_back(tmp_path: Path) -> None:

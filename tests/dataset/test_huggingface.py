@@ -591,3 +591,64 @@ def test_metadata_that_is_no_description_is_ignored(tmp_path: Path, metadata: by
     table = pa.table({"x": [1, 2]}).replace_schema_metadata({"huggingface": metadata})
     parquet.write_table(table, tmp_path / "a.parquet")
     assert str(sx.open(tmp_path / "a.parquet").features) == "x int64"
+
+
+NULLS = datasets.Features(
+    {
+        "t": datasets.Value("string"),
+        "label": datasets.ClassLabel(names=["x", "y"]),
+        "v": datasets.List(datasets.Value("int32")),
+        "st": {"a": datasets.Value("int64"), "b": {"c": datasets.Value("string")}},
+        "l": datasets.List({"q": datasets.Value("int8")}),
+        "m": datasets.Array2D((2, 2), "int16"),
+        "classes": datasets.List(datasets.ClassLabel(names=["x", "y"])),
+        "row": datasets.Value("int64"),
+    }
+)
+
+
+def _with_nulls(first: int) -> Any:
+    """Yield samples; from a number on all parts are null in some sample."""
+    none: dict[str, Any] = {
+        "t": None,
+        "label": None,
+        "v": [1, None],
+        "st": {"a": None, "b": {"c": None}},
+        "l": [{"q": None}],
+    }
+    full: dict[str, Any] = {"t": "a", "label": 1, "v": [1, 2], "st": {"a": 1, "b": {"c": "x"}}, "l": [{"q": 2}]}
+    none |= {"m": None, "classes": [0, None]}
+    full |= {"m": [[1, 2], [3, 4]], "classes": [1]}
+    for row in range(first + 9):
+        yield {**full, "row": row} if row < first or row % 2 else {**none, "row": row}
+    yield {**full, "v": None, "row": first + 9}
+
+
+@pytest.mark.parametrize("first", [2, 100])
+def test_streams_with_nulls_have_the_features_of_the_data(first: int, tmp_path: Path) -> None:
+    stream = datasets.IterableDataset.from_generator(_with_nulls, gen_kwargs={"first": first}, features=NULLS)
+    whole = datasets.Dataset.from_list(list(_with_nulls(first)), features=NULLS)
+    written = sx.write(tmp_path / "stream", stream)
+    assert written.features == sx.open(whole).features == sx.write(tmp_path / "whole", whole).features
+    assert written.features["t"] == Optional(Text()) and written.features["row"] == Value("int64")
+    assert list(written) == list(sx.open(whole)) == list(sx.open(tmp_path / "whole"))
+    back = written.to_huggingface()
+    assert back.features == NULLS and back[:] == whole[:]
+    assert sx.write(tmp_path / "stream", stream, mode="append").features == written.features
+    assert len(written.where("st.b.c IS NULL")) == len(written.where("label IS NULL"))
+
+
+def test_a_stream_with_other_values_than_its_features_raises(tmp_path: Path) -> None:
+    stream = datasets.IterableDataset.from_generator(
+        lambda: ({"x": k if k < 80 else "text"} for k in range(90)),
+        features=datasets.Features({"x": datasets.Value("int64")}),
+    )
+    with pytest.raises((SchemaError, ValueError)):
+        sx.write(tmp_path / "d", stream)
+    assert not (tmp_path / "d").exists()
+
+
+def test_classes_of_other_names_are_written_by_name(tmp_path: Path) -> None:
+    hub = datasets.Dataset.from_dict({"c": [1, 0, None]}).cast_column("c", datasets.ClassLabel(names=["b", "a"]))
+    assert sx.write(tmp_path / "text", hub, {"c": str | None})["c"] == ["a", "b", None]
+    assert sx.write(tmp_path / "other", hub, {"c": sx.Optional(ClassLabel(["a", "b"]))})["c"].to_list() == [0, 1, None]

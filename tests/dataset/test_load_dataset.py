@@ -141,12 +141,24 @@ def test_token_files_of_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert f" - {format}, " in repr(splits["train"])
 
 
-def test_files_of_other_tools_do_not_change_the_format(tmp_path: Path) -> None:
+def test_files_of_several_formats_in_one_split_raise(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"a": 1}\n')
     np.save(tmp_path / "train.npy", np.zeros(3))
-    (tmp_path / "train.bin").write_bytes(bytes(8))
-    assert sx.load_dataset(tmp_path)["train"][0] == {"a": 1}
-    assert " - jsonl, " in repr(sx.open([tmp_path / "train.jsonl", tmp_path / "train.npy"], schema={"a": int | None}))
+    with pytest.raises(
+        UnknownFormatError, match=r"got 2 files \(1 \.jsonl, 1 \.npy\); choose .*\"jsonl\" or .*\"npy\""
+    ):
+        sx.load_dataset(tmp_path)
+    with pytest.raises(UnknownFormatError, match="expected files of one format, got 2 files"):
+        sx.open([tmp_path / "train.jsonl", tmp_path / "train.npy"])
+    assert sx.load_dataset(tmp_path, format="jsonl")["train"][0] == {"a": 1}
+
+
+def test_a_split_does_not_lose_files_of_another_format(tmp_path: Path) -> None:
+    jsonl(tmp_path / "train.jsonl", [1])
+    (tmp_path / "notes.txt").write_text("text\n")
+    (tmp_path / "README.md").write_text("about")
+    with pytest.raises(UnknownFormatError, match=r"1 \.txt, 1 \.jsonl"):
+        sx.load_dataset(tmp_path)
 
 
 def test_format_option_for_unknown_extensions(tmp_path: Path) -> None:
@@ -231,7 +243,7 @@ def test_formats_mixed_in_one_split(tmp_path: Path) -> None:
     jsonl(tmp_path / "train.jsonl", [1])
     (tmp_path / "train.tar").write_bytes(bytes(10240))
     jsonl(tmp_path / "test.jsonl", [1])
-    with pytest.raises(UnknownFormatError, match="tar, jsonl"):
+    with pytest.raises(UnknownFormatError, match='format="tar" or format="jsonl"'):
         load_dataset(tmp_path)
     assert values(load_dataset(tmp_path, format="jsonl")) == {"train": [1], "test": [1]}
     assert [s.x for s in load_dataset(tmp_path, split="test")] == [1]  # the other split is not opened

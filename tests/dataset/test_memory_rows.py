@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import shardex as sx
 from shardex.dataset import ListRows
-from shardex.errors import FieldError
+from shardex.errors import FieldError, SchemaError
 from shardex.features import Array, Duration, Features, Optional, Text, Value
 from shardex.rows import AbstractRows, Rows
 
@@ -93,3 +95,44 @@ def test_list_rows_that_were_read_can_be_pickled() -> None:
     plain = ListRows([{"x": 1}])
     assert plain.sample(0) == pickle.loads(pickle.dumps(plain)).sample(0)
     assert pickle.loads(pickle.dumps(rows)).fingerprint == rows.fingerprint
+
+
+def test_tensors_paths_and_nested_dicts_are_read_as_they_are_written(tmp_path: Path) -> None:
+    import PIL.Image
+    import torch
+
+    for name, mode in (("a.jpg", "RGB"), ("b.png", "L")):
+        PIL.Image.new(mode, (4, 3)).save(tmp_path / name)
+    samples = [
+        {
+            "x": torch.arange(3, dtype=torch.int16) + k,
+            "y": torch.tensor(k),
+            "z": torch.tensor(0.5, requires_grad=True),
+            "image": tmp_path / name,
+            "meta": {"t": torch.ones(2), "v": [1.5] * k, "n": {"d": np.array([k], "i2")}},
+            "boxes": [{"box": [k, 2], "label": "cat"}] * k,
+        }
+        for k, name in enumerate(("a.jpg", "b.png"))
+    ]
+    listed, written = sx.open(samples), sx.write(tmp_path / "d", samples)
+    assert str(written.features) == (
+        "x int16[3], y int64, z float32, image image, meta struct of t float32[2], v float64[?], "
+        "n struct of d int16[1], boxes list of struct of box int64[?], label text"
+    )
+    assert listed.features == written.features and list(listed) == list(written) == list(listed[[0, 1]])
+    assert written[1].y == 1 and written[1].image.shape == (3, 4, 3) and written[1].meta["n"]["d"].dtype == np.int16
+    assert len(listed.where("y = 1 AND meta.n.d[1] = 1 AND boxes[1].label = 'cat'")) == 1
+    assert written.to_pandas()["meta"][1]["n"]["d"].tolist() == [1]
+    assert sx.open(written.to_pandas()).features["meta"].parts().keys() == {"t", "v", "n"}
+    assert sx.open(written.to_arrow()).features["meta"] == written.features["meta"]
+    columns = sx.open({"image": [tmp_path / "a.jpg"], "v": torch.ones(1, 2)})
+    assert columns[0].image.shape == (3, 4, 3) and str(columns.features) == "image image(format='jpeg'), v float32[2]"
+
+
+def test_arrays_in_json_are_refused(tmp_path: Path) -> None:
+    message = r"got an array of int16, which would become a list of .* \(in b\[0\]\) - at sample 1, field meta"
+    for schema in (None, {"meta": dict}):
+        with pytest.raises(SchemaError, match=message):
+            sx.write(tmp_path / "d", [{"meta": {"a": 1}}, {"meta": {"b": [np.zeros(2, "i2")]}}], schema)
+    ds = sx.write(tmp_path / "e", [{"meta": {"a": np.int16(3)}}, {"meta": {"b": [[1.5]]}}])
+    assert ds["meta"] == [{"a": 3}, {"b": [[1.5]]}]

@@ -108,7 +108,7 @@ def test_a_dataset_dict_of_hugging_face_needs_a_split() -> None:
 def test_write_takes_paths_and_rows(tmp_path: Path) -> None:
     first = sx.write(tmp_path / "a", [{"x": 1}, {"x": 2}])
     assert sx.write(tmp_path / "b", tmp_path / "a", format="parquet")["x"].tolist() == [1, 2]
-    assert sx.write(tmp_path / "c", str(tmp_path / "a"), format="tar")["x.cls"].tolist() == [1, 2]
+    assert sx.write(tmp_path / "c", str(tmp_path / "a"), format="tar")["x"].tolist() == [1, 2]
     assert sx.write(tmp_path / "d", first.rows)["x"].tolist() == [1, 2]
     files = sorted((tmp_path / "b").glob("*.parquet"))
     assert sx.write(tmp_path / "e", files)["x"].tolist() == [1, 2]
@@ -118,7 +118,10 @@ COLUMNS = {
     "Int64": (pd.Series([1, None], dtype="Int64"), "int64 or none", [1, None]),
     "str": (pd.Series(["a", None], dtype="str"), "text or none", ["a", None]),
     "boolean": (pd.array([True, None], dtype="boolean"), "bool or none", [True, None]),
-    "categories": (pd.Categorical(["x", None]), "text or none", ["x", None]),
+    "categories": (pd.Categorical(["x", None, "y"][:2], ["y", "x"]), "class of 2 or none", [1, None]),
+    "numbers as categories": (pd.Categorical([7, 5]), "int64", [7, 5]),
+    "polars enum": (pl.Series(["x", None], dtype=pl.Enum(["y", "x"])), "class of 2 or none", [1, None]),
+    "polars categories": (pl.Series(["x", None], dtype=pl.Categorical), "text or none", ["x", None]),
     "NaT": (pd.Series(pd.to_datetime(["2024-01-31", None])), "timestamp[us] or none", [datetime(2024, 1, 31), None]),
     "zone": (pd.date_range("2024-01-31", periods=2, tz="UTC", unit="us"), "timestamp[us, UTC]", None),
     "numpy days": (np.array(["2024-01-31", "NaT"], "M8[D]"), "date or none", [date(2024, 1, 31), None]),

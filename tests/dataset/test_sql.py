@@ -385,8 +385,8 @@ def test_presence_in_tars_is_known_without_reading(tmp_path: Path, monkeypatch: 
     tars = sx.write(tmp_path / "tars", some, schema, format="tar", shard_rows=4)
     reads: list[Any] = []
     monkeypatch.setattr(type(tars.rows), "read", lambda self, rows, fields=None: reads.append(fields))
-    assert len(tars.where('"seg.npy" IS NOT NULL AND png IS NOT NULL')) == 5 and not reads
-    assert len(tars[::-1].where('"seg.npy" IS NULL AND __key__ IS NOT NULL')) == 5 and not reads
+    assert len(tars.where("seg IS NOT NULL AND png IS NOT NULL")) == 5 and not reads
+    assert len(tars[::-1].where("seg IS NULL AND __key__ IS NOT NULL")) == 5 and not reads
 
 
 def test_json_lines_whose_types_change(tmp_path: Path) -> None:
@@ -1060,6 +1060,44 @@ META = [
 )
 def test_text_inside_json_is_compared_as_text(text: str, count: int) -> None:
     assert len(sx.open(META).where(text)) == count
+
+
+LABELS = [{"label": k % 3 if k < 9 else None, "digit": 9 - k} for k in range(10)]
+CLASSES = {"label": sx.Optional(sx.ClassLabel(["tea", "coffee", "o'x"])), "digit": sx.ClassLabel(num_classes=10)}
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "count"),
+    [
+        ("label = 'coffee'", None, 3),
+        ("'coffee' = ds.label", None, 3),
+        ("LABEL <> 'tea'", None, 6),
+        ("label IN ('tea', 'o''x')", None, 6),
+        ("label NOT IN ('tea')", None, 6),
+        ("label LIKE 'co%' OR label > 'tea'", None, 3),
+        ("label = ?", ["tea"], 3),
+        ("label = ?", [1], 3),
+        ("label IN ($a, $b)", {"a": "tea", "b": "coffee"}, 6),
+        ("label = 1", None, 3),
+        ("label = '1' AND label < 2", None, 3),
+        ("digit = '3' AND label = 'tea'", None, 1),
+    ],
+)
+def test_classes_are_compared_by_name(text: str, params: Any, count: int, tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", LABELS, CLASSES)
+    assert len(ds.where(text, params)) == count
+    assert ds.sql(f"SELECT count(*) AS n FROM ds WHERE {text}", params).to_pydict() == {"n": [count]}
+
+
+def test_unknown_classes_and_text_in_double_quotes_say_what_to_write(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", LABELS, CLASSES)
+    for text, params in [("label = 'cofee'", None), ("label IN ('tea', 'cofee')", None), ("label <> ?", ["cofee"])]:
+        with pytest.raises(QueryError, match="expected one of the classes tea, coffee, o'x, got 'cofee'"):
+            ds.where(text, params)
+    with pytest.raises(
+        QueryError, match=r"character 9; a text is in single quotes: 'coffee'; the fields are label, digit"
+    ):
+        ds.where('label = "coffee"')
 
 
 IDS = ["123", 123, "abc", None, True, "true", "null", [1], "[1]"]

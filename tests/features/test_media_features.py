@@ -200,7 +200,7 @@ def test_arrays_are_encoded_in_the_format_of_the_feature() -> None:
         (COLOUR, Image("L"), "at most 1 channels"),
         (COLOUR.astype(np.float32), Image(), "uint8"),
         (COLOUR[0, 0], Image(), "shape"),
-        (GREY.astype(np.uint16), Image(), "mode=None keeps"),
+        (GREY.astype(np.uint16), Image(), "mode='I;16' keeps"),
         (7, Image(), "got int"),
         (None, Image(), "expected image, got none"),
         ({"label": 3}, Image(), '"bytes" or a "path"'),

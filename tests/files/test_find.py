@@ -102,7 +102,7 @@ def test_find_list(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_home_folder_and_file_urls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder))
-    for what in ("~/a-0.tar", f"file://{folder}/a-0.tar"):
+    for what in ("~/a-0.tar", f"file://{folder}/a-0.tar", f"file:{folder}/a-0.tar"):
         assert find(what).what == str(folder / "a-0.tar")
         assert find([what]).what == (str(folder / "a-0.tar"),)
 

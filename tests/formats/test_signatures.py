@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shardex as sx
@@ -70,10 +71,10 @@ def test_media_files_are_those_of_the_table() -> None:
     [
         ({"extensions": (".a",)}, ["x.A", "y.b"], 1),
         ({"extensions": (".a",)}, [".x.a", "_y/z.a"], 0),
-        ({"extensions": (".a",), "without": (".b",)}, ["x.a", "y.b"], 0),
         ({"every": (".a",)}, ["x.a", "y.a"], 1),
         ({"every": (".a",)}, ["x.a", "y.b"], 0),
-        ({"every": (".a",), "beside": (".b",)}, ["x.a", "y.b"], 1),
+        ({"every": (".a",), "beside": (".b",)}, ["x.a", "x.b", "README.md"], 1),
+        ({"every": (".a",), "beside": (".b",)}, ["x.a", "y.b"], 0),
         ({"every": (".a",), "beside": (".b",)}, ["y.b"], 0),
         ({"markers": ("m.json",)}, ["m.json", "x.b"], 2),
         ({"markers": ("m/",)}, ["m/x", "x.b"], 2),
@@ -95,6 +96,109 @@ def test_signatures(tmp_path: Path, signature: dict[str, object], names: list[st
 
 def sure(files: object) -> int:
     return 2
+
+
+# -- folders --------------------------------------------------------------------------------------------------
+
+
+def lines(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text('{"x": 1}\n')
+    return folder
+
+
+@pytest.mark.parametrize("other", ["a.txt", "a.csv", "b/a.md", "a.json", "a.parquet", "a.xml", "a.bin", "data", "a.py"])
+def test_files_of_another_kind_are_not_left_out_in_silence(tmp_path: Path, other: str) -> None:
+    lines(tmp_path, "1.jsonl", "2.jsonl", other)
+    kind = Path(other).suffix or r"\(no extension\)"
+    message = (
+        rf'to have one format, got 3 files \(2 \.jsonl, 1 {kind}\); choose .* format="jsonl".* a pattern such as "'
+    )
+    for opened in (sx.open, sx.load_dataset):
+        with pytest.raises(UnknownFormatError, match=message):
+            opened(tmp_path)
+    assert len(sx.open(tmp_path, format="jsonl")) == len(sx.open(f"{tmp_path}/*.jsonl")) == 2
+    assert len(sx.load_dataset(tmp_path, format="jsonl")["train"]) == 2
+
+
+def test_files_that_describe_data_may_lie_beside_it(tmp_path: Path) -> None:
+    names = [
+        "README.md",
+        "readme_zh.md",
+        "LICENSE",
+        "LICENSE-CC.txt",
+        "dataset_card.md",
+        "dataset_infos.json",
+        "SHA256SUMS",
+    ]
+    names += [
+        "1.jsonl.md5",
+        "metadata.csv",
+        "stats.json",
+        "config.yaml",
+        "classes.txt",
+        ".hidden.csv",
+        "_done",
+        "logo.png",
+    ]
+    lines(tmp_path, "1.jsonl", *names)
+    assert len(sx.open(tmp_path)) == len(sx.load_dataset(tmp_path)["train"]) == 1
+    lines(tmp_path / "text", *names)
+    (tmp_path / "text" / "1.txt").write_text("a\nb\n")
+    assert sx.open(tmp_path / "text", format="text").features == sx.open(tmp_path / "text" / "1.txt").features
+
+
+def test_a_table_called_metadata_is_data_if_there_is_no_other(tmp_path: Path) -> None:
+    assert len(sx.open(lines(tmp_path, "metadata.jsonl", "README.md"))) == 1
+
+
+def test_a_list_of_files_of_several_formats(tmp_path: Path) -> None:
+    lines(tmp_path, "cars.json", "stocks.csv")
+    with pytest.raises(
+        UnknownFormatError, match=r'of one format, got 2 files \(1 \.json, 1 \.csv\); .*"jsonl" or .*"csv"'
+    ):
+        sx.open([tmp_path / "cars.json", tmp_path / "stocks.csv"])
+    with pytest.raises(UnknownFormatError, match="of one format"):
+        sx.open(f"{tmp_path}/*s.*")
+
+
+SPLITS = [
+    ("train/1.jsonl", "test/1.jsonl"),
+    ("wiki-train-0.jsonl", "wiki-val.jsonl", "more.jsonl"),
+    ("en/dev.txt", "en/test.txt"),
+]
+
+
+@pytest.mark.parametrize("names", SPLITS)
+def test_files_of_several_splits_are_not_joined_in_silence(tmp_path: Path, names: tuple[str, ...]) -> None:
+    lines(tmp_path, *names)
+    message = r'expected the files of one split, got .*sx\.load_dataset\(".*"\)\["[a-z]+"\].* pattern such as "(.*)"'
+    with pytest.raises(UnknownFormatError, match=message) as caught:
+        sx.open(tmp_path)
+    pattern = str(caught.value).split('"')[-2]
+    assert len(sx.open(pattern)) == len(names)
+    assert sum(map(len, sx.load_dataset(tmp_path).values())) == len(names)
+
+
+def test_files_of_one_split_and_others_are_one_dataset(tmp_path: Path) -> None:
+    assert len(sx.open(lines(tmp_path, "train/1.jsonl", "train/2.jsonl", "3.jsonl"))) == 3
+
+
+def test_what_to_do_with_archives_of_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2)), y=np.arange(3))
+    for what in (tmp_path, tmp_path / "a.npz"):
+        with pytest.raises(UnknownFormatError, match=r"columns with sx\.open\(dict\(numpy\.load\(\"a\.npz\"\)\)\)"):
+            sx.open(what)
+    assert sx.open(dict(np.load(tmp_path / "a.npz")))[2].y == 2
+
+
+def test_hidden_files_are_not_counted(tmp_path: Path) -> None:
+    lines(tmp_path, "1.jsonl")
+    sx.open(tmp_path)
+    (tmp_path / "1.jsonl").rename(tmp_path / "a.xyz")
+    with pytest.raises(UnknownFormatError, match=r"got 1 file \(1 \.xyz\), a\.xyz beginning with"):
+        sx.open(tmp_path)
 
 
 # -- formats of other packages --------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def test_npy_arrays_in_packed_samples_are_read() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"typed": np.zeros(2)}, r"expected float32\[...\], got float64\[2\].* - at field typed of Everything"),
+        ({"typed": np.full(2, 1e39)}, r"expected float32\[...\], got float64\[2\].* - at field typed of Everything"),
         ({"shaped": np.zeros(4, np.float32)}, r"expected float32\[3\], got float32\[4\] - at field shaped"),
         ({"flag": 1}, "expected bool, got int 1 - at field flag"),
         ({"kind": "cow"}, "expected a Kind, one of 'cat', 'dog', got str 'cow' - at field kind"),

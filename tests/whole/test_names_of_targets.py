@@ -1,14 +1,27 @@
-"""Names of datasets with any characters: what is written is opened under the same name, or nothing is written."""
+"""Names of targets: any characters, and extensions, which decide the format and that one file is written."""
 
 from __future__ import annotations
 
+import os
+import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import shardex as sx
-from shardex.errors import AddressError, NotFoundError, PathError, ShardexError
+from shardex.errors import (
+    AddressError,
+    AlreadyExistsError,
+    ArgumentError,
+    NotFoundError,
+    PathError,
+    SchemaError,
+    ShardexError,
+)
 from shardex.sources import open_source
 
 NAMES = ["b[0]", "b*", "b**", "b{0..1}", "b{a,b}", "{", "[", "b[!a]", "*", "b#1", "b#2", "b%20c", "b%", "b c", " b "]
@@ -105,3 +118,123 @@ def test_malformed_urls(url: str) -> None:
         with pytest.raises(AddressError) as caught:
             call(url)
         assert "secret" not in str(caught.value)
+
+
+# -- one file -----------------------------------------------------------------------------------------------------
+
+SAMPLES: list[Any] = [{"x": k, "t": f"t{k}"} for k in range(5)]
+READ: dict[str, Callable[[str], Any]] = {
+    "parquet": pd.read_parquet,
+    "jsonl": lambda path: pd.read_json(path, lines=True),
+    "csv": pd.read_csv,
+}
+
+
+@pytest.mark.parametrize("extension", READ)
+def test_other_tools_read_the_one_file_that_is_written(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"a.{extension}"
+    made = sx.write(path, SAMPLES)
+    assert [one.t for one in made] == [one["t"] for one in SAMPLES]
+    assert READ[extension](str(path)).to_dict("records") == SAMPLES
+    with sx.create(tmp_path / f"b.{extension}") as out:
+        out.extend(SAMPLES)
+    assert (tmp_path / f"b.{extension}").read_bytes() == path.read_bytes()
+    assert {one.name for one in tmp_path.iterdir()} <= {path.name, f"b.{extension}", ".shardex"}
+
+
+def test_texts_arrays_and_tars_in_one_file(tmp_path: Path) -> None:
+    sx.write(tmp_path / "a.txt", [{"text": "one"}, {"text": "two"}])
+    assert (tmp_path / "a.txt").read_text() == "one\ntwo\n"
+    sx.write(tmp_path / "a.npy", [{"x": np.arange(3)}] * 4)
+    assert np.load(tmp_path / "a.npy").tolist() == [[0, 1, 2]] * 4
+    sx.write(tmp_path / "a.TAR", SAMPLES)
+    with tarfile.open(tmp_path / "a.TAR") as tar:
+        assert len(tar.getnames()) == 2 * len(SAMPLES)
+
+
+def test_all_samples_are_in_the_one_file(tmp_path: Path) -> None:
+    many = sx.open({"x": np.arange(1_200_000)})
+    assert len(sx.write(tmp_path / "a.parquet", many)) == pd.read_parquet(tmp_path / "a.parquet").shape[0] == len(many)
+
+
+def test_functions_and_workers_write_one_file(tmp_path: Path) -> None:
+    made = sx.write(tmp_path / "a.jsonl", SAMPLES, transform=lambda one: {"y": 2 * one.x}, batch_size=2)
+    assert (tmp_path / "a.jsonl").read_text() == "".join(f'{{"y":{2 * k}}}\n' for k in range(5)) and made.left_out == []
+    assert os.listdir(tmp_path / ".shardex") and {one.name for one in tmp_path.iterdir()} == {"a.jsonl", ".shardex"}
+    with pytest.warns(UserWarning, match="left out"):
+        made = sx.write(tmp_path / "b.csv", SAMPLES, transform=lambda one: {"y": 1 // one.x}, on_error="skip")
+    assert [one.place for one in made.left_out] != [] and len(pd.read_csv(tmp_path / "b.csv")) == 4
+
+
+def test_a_file_that_exists(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    sx.write(path, SAMPLES)
+    before = path.read_bytes()
+    functions: list[dict[str, Any]] = [{}, {"transform": dict}]
+    for options in functions:
+        with pytest.raises(AlreadyExistsError, match=r"a file exists there already; pass mode=\"overwrite\""):
+            sx.write(path, SAMPLES, **options)
+        with pytest.raises(ArgumentError, match=r'expected mode "create" or "overwrite" for one file, got "append"'):
+            sx.write(path, SAMPLES, mode="append", **options)
+    with pytest.raises(ArgumentError, match="expected mode to be one of"):
+        sx.create(path, mode="replace")
+    with pytest.raises(ZeroDivisionError), sx.create(path, mode="overwrite") as out:
+        out.append(x=1 // 0)
+    assert path.read_bytes() == before
+    assert len(sx.write(path, SAMPLES[:1], mode="overwrite")) == len(sx.open(path)) == 1
+    assert {one.name for one in tmp_path.iterdir()} == {path.name, ".shardex"}
+
+
+def test_one_file_in_a_bucket(bucket: str) -> None:
+    sx.write(f"{bucket}/a.jsonl", SAMPLES)
+    assert open_source(bucket).paths() == ["a.jsonl"] and len(sx.open(f"{bucket}/a.jsonl")) == 5
+    with pytest.raises(AlreadyExistsError):
+        sx.write(f"{bucket}/a.jsonl", SAMPLES)
+    assert len(sx.write(f"{bucket}/a.jsonl", SAMPLES[:2], mode="overwrite")) == 2
+    assert len(sx.write(f"{bucket}/b.parquet", SAMPLES, transform=lambda one: {"y": one.x})) == 5
+    assert open_source(bucket).paths() == ["a.jsonl", "b.parquet"]
+
+
+def test_the_format_overrides_the_extension(tmp_path: Path) -> None:
+    sx.write(tmp_path / "a.jsonl", SAMPLES, format="arrow")
+    assert (tmp_path / "a.jsonl" / "_shardex").is_dir()
+    sx.write(tmp_path / "b.jsonl", SAMPLES, format="jsonl")
+    assert (tmp_path / "b.jsonl").is_file()
+    sx.write(f"{tmp_path}/c.jsonl/", SAMPLES, shard_rows=2)
+    assert len(os.listdir(tmp_path / "c.jsonl")) >= 3, "a slash makes it a folder"
+    assert len(sx.write(tmp_path / "c.jsonl", SAMPLES, mode="append")) == 10, "the folder is there already"
+    sx.write(tmp_path / "v1.2", SAMPLES)
+    assert (tmp_path / "v1.2" / "_shardex").is_dir()
+
+
+@pytest.mark.parametrize(
+    "name", ["a.json", "a.jsonl.gz", "a.arrow", "a.npz", "a.tsv", "a.png", "a.md", "a.bin", "a.zip"]
+)
+def test_files_that_cannot_be_written(tmp_path: Path, name: str) -> None:
+    functions: list[dict[str, Any]] = [{}, {"transform": dict}]
+    for options in functions:
+        with pytest.raises(
+            ArgumentError, match=r"the name of a folder, or of a file that can be written \(\.tar, \.json"
+        ):
+            sx.write(tmp_path / name, SAMPLES, **options)
+    assert os.listdir(tmp_path) == []
+
+
+def test_options_of_shards_and_one_file(tmp_path: Path) -> None:
+    for options in ({"shard_rows": 2}, {"shard_size": 100}, {"prefix": "a"}):
+        with pytest.raises(ArgumentError, match=f"expected no {next(iter(options))}= with a name of one file, got"):
+            sx.write(tmp_path / "a.jsonl", SAMPLES, **options)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_schema_that_the_format_refuses_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError):
+        sx.create(tmp_path / "a.csv", {"x": sx.Array("int8", (2,))})
+    assert os.listdir(tmp_path) == []
+
+
+def test_tokens_in_one_file(tmp_path: Path) -> None:
+    ds = sx.tokenize(
+        [{"text": "ab"}, {"text": "c"}], lambda text: list(text.encode()), tmp_path / "a.parquet", dtype="u1"
+    )
+    assert [one.tokens.tolist() for one in ds] == [[97, 98], [99]] and (tmp_path / "a.parquet").is_file()

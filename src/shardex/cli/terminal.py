@@ -133,7 +133,7 @@ def as_options(text: str) -> str:
     >>> as_options('it was cut off; open with truncated="warn"')
     'it was cut off; open with -o truncated=warn'
     """
-    text = re.sub(r"\bmode=\"(\w+)\"", r"--mode \1", text)
+    text = re.sub(r"\b(mode|format)=\"(\w+)\"", r"--\1 \2", text)
     text = re.sub(rf"\b({_ADVISED})=(True|False|\"\w+\")", lambda found: f"-o {found[1]}={_plain(found[2])}", text)
     return re.sub(r"`sx\.(\w+)`", r"`shardex.\1` in Python", text)
 

@@ -33,8 +33,8 @@ from shardex.cli.terminal import (
 from shardex.dataset import Dataset, write
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, NotFoundError, ShardexError, nearest
-from shardex.formats import ShardRows, check_options, format_named, option_types
-from shardex.sources import place_of
+from shardex.formats import ShardRows, check_options, format_named, option_types, target_format
+from shardex.sources import parent_of, place_of
 from shardex.text import tokenize as tokenize_documents
 
 _MOST_LINES = 10
@@ -45,8 +45,12 @@ _FUNCTION = "A function as module:name, of a module in this folder or an install
 
 def convert(
     what: What,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="A folder or URL for the new dataset.")],
-    to: Annotated[str, typer.Option(help=f"Format of the new dataset, one of {FORMAT_NAMES}.")] = "arrow",
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="A folder or URL for the new dataset, or one file: out.parquet.")
+    ],
+    to: Annotated[
+        str | None, typer.Option(help=f"Format of a folder, one of {FORMAT_NAMES}; arrow if not given.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
     executor: Annotated[str | None, typer.Option(help="threads, processes, ray, or ray://host:port.")] = None,
     where: Annotated[str | None, typer.Option(help="Only samples that fulfil this SQL condition.")] = None,
@@ -73,6 +77,7 @@ def convert(
     Example: shardex convert 'corpus/*.jsonl' data/corpus --to parquet --workers 4
     """
     paths, name, options = resolve(what, format, option)
+    to, _ = target_format(target, to)
     create = format_named(to).create
     to_options = parse_options(to_option, option_types(create), but={"mode"})
     check_options(create, to, to_options)
@@ -161,7 +166,7 @@ class Extent(NamedTuple):
 
 def extent(target: str, format: str) -> Extent:
     """Return the size of a dataset, zeros if there is none."""
-    place = place_of(target)
+    place = place_of(parent_of(target)[0] if target_format(target, format)[1] else target)
     try:
         rows = open_dataset(target, format=format).stored.rows
     except NotFoundError:
@@ -240,7 +245,9 @@ def tokenize(
     train_on: Annotated[str, typer.Option(help="Roles whose messages the loss counts, or all.")] = "assistant",
     tools: Annotated[str | None, typer.Option(help="Field of the tools that each conversation may call.")] = None,
     keep: Annotated[str | None, typer.Option(help="Fields to store too, separated by commas (--to arrow).")] = None,
-    to: Annotated[str, typer.Option(help=f"Format of the new dataset, one of {FORMAT_NAMES}.")] = "tokens",
+    to: Annotated[
+        str | None, typer.Option(help=f"Format of a folder, one of {FORMAT_NAMES}; tokens if not given.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes.")] = None,
     executor: Annotated[str | None, typer.Option(help="threads, processes, ray, or ray://host:port.")] = None,
     batched: Annotated[bool, typer.Option("--batched", help="A function gets a list of texts.")] = False,
@@ -262,6 +269,7 @@ def tokenize(
     Example: shardex tokenize 'corpus/*.jsonl' tokenizer.json data/tokens --eos '<|endoftext|>' --workers 4
     """
     paths, name, options = resolve(inputs, format, option)
+    to, _ = target_format(out, to, "tokens")
     create = format_named(to).create
     to_options = parse_options(to_option, option_types(create), but=_OWN)
     check_options(create, to, to_options)

@@ -5,13 +5,13 @@
 
 A feature chooses its reader by the Arrow type (`Field.reader`): values of one width (`FixedWidthReader`), bits
 (`BoolReader`), values with offsets (`list_readers`). `OptionalReader` adds validity bits to one of these. All other
-types are read through Arrow (`FieldReader`, `SequenceReader`), and so are arrays that have nulls inside.
+types are read through Arrow (`FieldReader`, `SequenceReader`, `StructReader`), and so are arrays with nulls inside.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -265,6 +265,37 @@ def _getter_of_lists(array: pa.Array, item: Field) -> Getter | None:
         return None
     reader.attach(0, items)
     return None if reader.through_arrow else reader.list_getter(0, array.offsets.to_numpy())
+
+
+class StructReader(FieldReader):
+    """Structs of named members, read through Arrow; single ones from the buffers of the members."""
+
+    def __init__(self, name: str, feature: Field, chunks: Chunks, members: Mapping[str, Field]) -> None:
+        super().__init__(name, feature, chunks)
+        self._members = members
+
+    def getter(self, chunk: int) -> Getter:
+        slow, array = super().getter(chunk), self.array(chunk)
+        parts = {name: array.field(name) for name in self._members}
+        if any(part.offset for part in parts.values()):
+            return slow
+        getters = {name: _getter_of(parts[name], member) for name, member in self._members.items()}
+
+        def quick(row: int) -> Any:
+            try:
+                return {name: get(row) for name, get in getters.items()}
+            except (FormatError, UnicodeDecodeError):
+                return slow(row)  # names the place
+
+        return quick
+
+
+def _getter_of(array: pa.Array, feature: Field) -> Getter:
+    """Return a getter of the values of an array that begins with its buffers."""
+    chunks = Chunks(np.array([0, len(array)]), print, "item {}".format)
+    reader = feature.reader("item", array.type, chunks, no_file)
+    reader.attach(0, array)
+    return reader.getter(0)
 
 
 class OptionalReader(FieldReader):

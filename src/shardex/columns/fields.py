@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, SchemaError, unknown_field
-from shardex.kernel import Column, Columns, Integers
+from shardex.kernel import Column, Columns, Integers, Masked, Ragged
 
 if TYPE_CHECKING:
     from shardex.columns.arrow_values import ReadFile
@@ -48,6 +48,9 @@ class Field(Protocol):
 
     def fit_column(self, values: list[Any], where: Callable[[int], str], name: str, *, stored: bool) -> Column:
         """Return converted values as a column."""
+
+    def cast_column(self, column: NDArray[Any] | Ragged | Masked) -> Column | None:
+        """Return a stacked column in this dtype if every value fits, else None."""
 
     def encoder(self) -> Encoder:
         """Return a new encoder."""

@@ -50,7 +50,10 @@ def to_table(
 def _array(column: Column, feature: Field, name: str, kind: pa.DataType | None, first: int) -> pa.Array:
     if feature.opaque:
         return _inferred(column, name, kind)
-    array = None if isinstance(column, list) else feature.to_arrow(column)
+    array = None
+    if not isinstance(column, list) and (array := feature.to_arrow(column)) is None:
+        cast = feature.cast_column(column)
+        array = None if cast is None else feature.to_arrow(cast)
     return _encoded(column, feature, name, first) if array is None else array
 
 

@@ -18,7 +18,8 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `token_stream`: the documents of a dataset as one stream of tokens, and where it lies in files
 - `windows`: windows of tokens, and pieces of documents packed together, as samples
 - `sql`: parses a query, reads the columns it uses, and runs it
-- `sql_syntax`: what a statement reads, where it compares text inside JSON; DuckDB without access to files or network
+- `sql_syntax`: what a statement reads, where it compares values inside JSON and names of classes; DuckDB without access
+  to files or network
 - `to_arrow`, `from_table`: exchange with Arrow, pandas, polars and DuckDB
 - `memory_rows`: rows of lists of samples, of columns and of Arrow tables in memory
 - `huggingface`: exchange with Hugging Face datasets
@@ -42,6 +43,7 @@ __all__ = [
     "concat",
     "create",
     "from_table",
+    "in_classes_of",
     "index",
     "join",
     "load_dataset",
@@ -63,7 +65,7 @@ if TYPES:
     from shardex.dataset import to_arrow as to_arrow
     from shardex.dataset import windows as windows
     from shardex.dataset.combine import MixRows, concat, join, mix, temperature
-    from shardex.dataset.create import Writer, create, samples_of
+    from shardex.dataset.create import Writer, create, in_classes_of, samples_of
     from shardex.dataset.dataset import Dataset
     from shardex.dataset.dataset_dict import DatasetDict
     from shardex.dataset.from_table import column_table, from_table
@@ -81,7 +83,7 @@ else:
         {
             "": "combine huggingface show sliding split_views sql to_arrow windows",
             "combine": "MixRows concat join mix temperature",
-            "create": "Writer create samples_of",
+            "create": "Writer create in_classes_of samples_of",
             "dataset": "Dataset",
             "dataset_dict": "DatasetDict",
             "from_table": "column_table from_columns from_table is_table",

@@ -179,7 +179,8 @@ class Dataset(SubsetView[T_co]):
     ) -> Dataset[Any]:
         """Return a view that calls a function for each sample, or for whole batches, when it is read.
 
-        The function returns a mapping of fields or an instance of a `packable` class. `schema` has the features of all
+        The function returns a whole new sample: a mapping of fields or an instance of a `packable` class. Fields that
+        it does not return are not in the view; `with_fields` adds some to the others. `schema` has the features of all
         fields of the mapping. Without it they are found in the results for the first samples: a field that the function
         passes on unchanged keeps its feature, others are inferred. A later result that does not fit raises an error.
 
@@ -195,6 +196,23 @@ class Dataset(SubsetView[T_co]):
         refuse("Dataset.map", MAP, unknown, ["schema", "batched"])
         rows = layers.mapped_view(self._rows, self._fields, function, schema, batched)
         return self._over(rows, note(f"mapped {'in batches ' * batched}by", function_name(function)))
+
+    def with_fields(self, schema: Any = None, /, **functions: Callable[[T_co], Any]) -> Dataset:
+        """Return a view whose samples have more fields, each computed by a function of the sample when it is read.
+
+        A field that the samples have already is replaced. All functions get the sample as it is in this dataset.
+        Reading other fields calls no function. `schema` has the features of these fields; without it they are found in
+        the first results, as `map` finds them.
+
+        >>> import shardex as sx
+        >>> ds = sx.open([{"x": k, "y": 2.5} for k in range(5)])
+        >>> ds.with_fields(double=lambda s: 2 * s.x)[3]
+        DictSample(x=3, y=2.5, double=6)
+        >>> print(ds.with_fields({"y": "float32"}, y=lambda s: s.y / 2).features)
+        x int64, y float32
+        """
+        rows = layers.view_with_fields(self._rows, self._fields, functions, schema)
+        return self._over(rows, note("with", ", ".join(functions)))
 
     def _over(self, rows: AbstractRows, note: str = "") -> Dataset[Any]:
         """Return a dataset over a layer of this one's rows, in the order of this view."""
@@ -370,8 +388,8 @@ class Dataset(SubsetView[T_co]):
         return room.huggingface.to_huggingface(self)
 
     def to_pandas(self, fields: Sequence[str] | None = None) -> Any:
-        """Return all samples as a `pandas.DataFrame`."""
-        return room.to_arrow.to_pandas(self.to_arrow(fields))
+        """Return all samples as a `pandas.DataFrame`; classes are categories."""
+        return room.to_arrow.to_pandas(self if fields is None else self.select(*fields))
 
     # -- how it is shown --------------------------------------------------------------------------------------
 

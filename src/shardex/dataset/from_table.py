@@ -13,13 +13,18 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from shardex.columns import arrow_types
 from shardex.dataset.combine import join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import rows_of
 from shardex.dataset.memory_rows import ArrowRows, ColumnRows
+from shardex.dataset.to_arrow import CLASSES
 from shardex.errors import ArgumentError, FormatError, SchemaError
-from shardex.features import Features
+from shardex.features import ClassLabel, Feature, Features
 from shardex.layers import media_decoded
+
+_POLARS_ENUM = b"_PL_ENUM_VALUES"
+"""Beginning of the key by which polars marks the fields of enums."""
 
 
 class ArrowStream(Protocol):
@@ -68,7 +73,9 @@ def from_table(data: Any, schema: Any = None) -> Dataset:
     Dataset(2 samples: x int64, v float64[?] - ArrowRows)
     """
     if not _is_huggingface(data):
-        return Dataset(media_decoded(ArrowRows(_arrow_table(data), None if schema is None else Features.of(schema))))
+        given = Features({}) if schema is None else Features.of(schema)
+        table, classes = _with_class_numbers(_without_periods(_arrow_table(data)), given)
+        return Dataset(media_decoded(ArrowRows(table, Features({**classes, **given}))))
     if isinstance(data, dict):
         raise ArgumentError(
             f"expected one split, got all of {', '.join(map(str, data))}: pass one of them, or use load_dataset"
@@ -113,9 +120,10 @@ def column_table(name: str, column: Any) -> pa.Table | None:
         kind = getattr(column, "dtype", None)
         times = isinstance(kind, np.dtype) and kind.kind in "mM" and getattr(column, "ndim", 0) == 1
         if times or _is_of_pandas(kind):
-            return pa.table({name: pa.array(column, from_pandas=True)})
+            return _marked(pa.table({name: pa.array(column, from_pandas=True)}))
         if kind is not None and not isinstance(kind, np.dtype) and hasattr(column, "__arrow_c_stream__"):  # of polars
-            return pa.table({name: pa.chunked_array(column)})
+            table = pa.table({name: pa.chunked_array(column)})
+            return _marked(table) if type(kind).__name__ == "Enum" else table
     except (pa.ArrowException, TypeError, ValueError):  # a unit that Arrow lacks, values of several types
         pass
     return None
@@ -128,9 +136,33 @@ def _is_of_pandas(dtype: Any) -> bool:
 
 def _arrow_table(data: Any) -> pa.Table:
     try:
-        return data if isinstance(data, pa.Table) else pa.table(data)
+        if isinstance(data, pa.Table):
+            return data
+        if _is_pandas_frame(data):
+            return _marked(pa.table(_without_index(data)))
+        table = pa.table(data)
+        return _marked(table) if type(data).__module__.lstrip("_").startswith("duckdb") else table
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise FormatError(f"expected an Arrow table, got {type(data).__name__}: {error}{_advice(data)}") from error
+
+
+def _without_periods(table: pa.Table) -> pa.Table:
+    """Return the table; raise for periods of pandas, which Arrow tables hold as numbers of months, days and so on."""
+    for field in table.schema:
+        if getattr(field.type, "extension_name", "") == "pandas.period":
+            raise SchemaError(
+                f"expected values that Arrow has types for, got periods of pandas - at field {field.name}; make "
+                f'dates of them by frame["{field.name}"].dt.to_timestamp(), or text by .astype(str)'
+            )
+    return table
+
+
+def _without_index(frame: Any) -> Any:
+    """Return a frame of pandas without an index of row numbers; another one that has no name becomes a field."""
+    index = frame.index
+    if isinstance(index, sys.modules["pandas"].RangeIndex) or None not in index.names:
+        return frame
+    return frame.reset_index(drop=index.nlevels == 1 and index.dtype.kind in "iu")
 
 
 def _advice(data: Any) -> str:
@@ -143,3 +175,33 @@ def _advice(data: Any) -> str:
 def _is_pandas_frame(data: Any) -> bool:
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(data, pandas.DataFrame)
+
+
+# -- classes --------------------------------------------------------------------------------------------------
+
+
+def _marked(table: pa.Table) -> pa.Table:
+    """Return a table whose columns of coded text are marked as classes, which coded text in Arrow need not be."""
+    fields = [field.with_metadata(CLASSES) if _is_coded_text(field.type) else field for field in table.schema]
+    return pa.Table.from_arrays(table.columns, schema=pa.schema(fields, metadata=table.schema.metadata))
+
+
+def _is_coded_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind)) and arrow_types.is_text(arrow_types.value_type(kind))
+
+
+def _with_class_numbers(table: pa.Table, given: Features) -> tuple[pa.Table, dict[str, Feature]]:
+    """Return a table with numbers in the place of classes (categories of pandas, enums of polars and DuckDB), and their
+    features; columns that are declared otherwise are kept.
+    """
+    classes: dict[str, Feature] = {}
+    for place, field in enumerate(table.schema):
+        is_class = any(key in CLASSES or key.startswith(_POLARS_ENUM) for key in field.metadata or {})
+        if not (is_class and _is_coded_text(field.type)) or field.name in given or not len(table):
+            continue
+        column = table.column(place).unify_dictionaries()
+        if names := column.chunk(0).dictionary.to_pylist():
+            numbers = pa.chunked_array([chunk.indices.cast(pa.int32()) for chunk in column.chunks])
+            table = table.set_column(place, pa.field(field.name, pa.int32()), numbers)
+            classes[field.name] = ClassLabel(names)
+    return table, classes

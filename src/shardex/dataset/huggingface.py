@@ -9,14 +9,14 @@ path, ours are bytes. Features that Arrow types do not express (classes, shapes,
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from shardex.columns import arrow_values, number_array
+from shardex.columns import arrow_types, arrow_values, number_array
 from shardex.dataset.memory_rows import ArrowRows
 from shardex.dataset.to_arrow import check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
@@ -113,17 +113,57 @@ def is_stream(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "datasets" and type(data).__name__ == "IterableDataset"
 
 
-def stream_of(data: Any) -> tuple[Iterable[dict[str, Any]], Features | None]:
-    """Return the samples of a stream and their features; fields with None in the first samples are optional."""
-    if data.features is None:
-        return data, None
-    samples = iter(data.decode(False) if hasattr(data, "decode") else data)  # images stay bytes
-    first, schema = list(islice(samples, _INFER_FROM)), data.features.arrow_schema
-    by_type = {field.name: _feature_of_type(field.type) for field in schema}
-    features = {**by_type, **_given_features(data.features, schema)}
-    lacking = {name for name in features if any(sample.get(name) is None for sample in first)}
-    found = Features({name: Optional(one) if name in lacking else one for name, one in features.items()})
-    return chain(first, samples), found
+class HubStream:
+    """Samples of a stream with features. All of these are nullable; here those are optional in which None was found.
+
+    If a sample does not fit because of a None that is the first one in its field, or in a part of it, `widen` makes
+    that optional, and the stream is read again.
+    """
+
+    def __init__(self, data: Any) -> None:
+        self._data = data.decode(False) if hasattr(data, "decode") else data  # images stay bytes
+        schema = data.features.arrow_schema
+        self._given = _given_features(data.features, schema)
+        self._schema = pa.schema([field for field in schema if not isinstance(self._given.get(field.name), Array)])
+        self._names = schema.names
+        self._last: Any = None
+        samples = iter(self._data)
+        first = list(islice(samples, _INFER_FROM))
+        self._begun: Iterator[Any] | None = chain(first, samples)
+        """The samples, until they are taken for the first time."""
+        self._nulls = {path for sample in first for path in _none_paths(sample)}
+
+    @property
+    def features(self) -> Features:
+        """The features that fit the samples so far."""
+        arrays = {name: one for name, one in self._given.items() if isinstance(one, Array)}
+        others = Features({name: one for name, one in self._given.items() if name not in arrays})
+        found = {**arrays, **features_of_arrow(self._schema, others, self._nulls)}
+        return Features({n: Optional(found[n]) if (n,) in self._nulls else found[n] for n in self._names})
+
+    def __iter__(self) -> Iterator[Any]:
+        samples, self._begun = self._begun or iter(self._data), None
+        for sample in samples:
+            self._last = sample
+            yield sample
+
+    def widen(self) -> bool:
+        """Make optional what is None in the last sample; return False if it was."""
+        before = self.features
+        self._nulls.update(_none_paths(self._last))
+        return self.features != before
+
+
+def _none_paths(value: Any, path: arrow_types.Path = ()) -> Iterator[arrow_types.Path]:
+    """Return the paths of the fields, and of the parts inside them, in which a sample has None."""
+    if value is None:
+        yield path
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _none_paths(one, (*path, name))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _none_paths(one, (*path, "item"))
 
 
 def _feature_of_type(kind: pa.DataType) -> Feature:

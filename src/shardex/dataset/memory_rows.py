@@ -7,7 +7,7 @@ that start inside their buffers, as slices do, are copied then, batch by batch.
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -29,6 +29,7 @@ from shardex.features import (
     conversions,
     features_of_arrow,
     infer,
+    is_tensor,
 )
 from shardex.kernel import Column, Columns, Integers, Masked, Ragged, digest
 from shardex.rows import AbstractRows, SideBySideRows
@@ -59,9 +60,9 @@ class ListRows(AbstractRows):
 
     @property
     def media_fields(self) -> Sequence[str]:
-        """Fields whose first value is a PIL image: others hold no media, and all samples need not be looked at."""
+        """Fields whose first value is media: others hold none, and all samples need not be looked at."""
         first = self.samples[0] if len(self.samples) else {}
-        return [name for name, value in first.items() if _is_picture(value)]
+        return [name for name, value in first.items() if _is_media(value)]
 
     @cached_property
     def _known_features(self) -> Mapping[str, Feature]:
@@ -108,19 +109,21 @@ class ListRows(AbstractRows):
 
     @cached_property
     def _converted(self) -> Mapping[str, Feature]:
-        """Fields of arrays that samples have as lists, and of images, which are read as bytes."""
+        """Fields of arrays that samples have as lists or tensors, and of media, which are read as bytes."""
         known = self._known_features.items()
         fields = {name: feature for name, feature in known if contains(feature, Array)}
-        lists = {n: f for n, f in fields.items() if any(_is_list(sample.get(n)) for sample in self.samples)}
+        lists = {n: f for n, f in fields.items() if any(_is_converted(sample.get(n)) for sample in self.samples)}
         return lists | {name: feature for name, feature in known if contains(feature, Media)}
 
 
-def _is_picture(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "PIL"
+def _is_media(value: Any) -> bool:
+    """Return whether a value may be media: an image of PIL, or the path of a file."""
+    return isinstance(value, os.PathLike) or type(value).__module__.partition(".")[0] == "PIL"
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
+def _is_converted(value: Any) -> bool:
+    """Return whether a value may hold arrays in another form: lists of numbers, tensors."""
+    return isinstance(value, list | tuple | dict) or is_tensor(value)
 
 
 def _list_column(values: list[Any], feature: Feature, name: str) -> Column:
@@ -143,7 +146,7 @@ class ColumnRows(AbstractRows):
         if len({*lengths.values()}) > 1:
             raise SchemaError(f"expected columns of one length, got {lengths}")
         for name, column in data.items():
-            if isinstance(column, list) and any(map(_is_list, column)):
+            if isinstance(column, list) and any(map(_is_converted, column)):
                 feature = _memory_feature(name, column)
                 data[name] = _list_column(column, feature, name) if contains(feature, Array) else column
         self.columns = Columns(data).stack()
@@ -166,9 +169,9 @@ class ColumnRows(AbstractRows):
 
     @property
     def media_fields(self) -> Sequence[str]:
-        """Fields whose first value is a PIL image."""
+        """Fields whose first value is media."""
         lists = {name: column for name, column in self.columns.data.items() if isinstance(column, list)}
-        return [name for name, column in lists.items() if column and _is_picture(column[0])]
+        return [name for name, column in lists.items() if column and _is_media(column[0])]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -186,12 +189,11 @@ class ColumnRows(AbstractRows):
 
     @cached_property
     def _media(self) -> set[str]:
-        """Fields of images, which are read as bytes."""
-        if "PIL.Image" not in sys.modules:
-            return set()
-        lists = [name for name, column in self.columns.data.items() if isinstance(column, list)]
+        """Fields of media, which are read as bytes."""
+        lists = {name: column for name, column in self.columns.data.items() if isinstance(column, list)}
+        some = {name: column for name, column in lists.items() if any(map(_is_media, column))}
         try:
-            return {name for name in lists if contains(_memory_feature(name, self.columns.data[name]), Media)}
+            return {name for name, column in some.items() if contains(_memory_feature(name, column), Media)}
         except SchemaError:  # a field with values of several kinds
             return set()
 

@@ -142,6 +142,8 @@ class SampleView(AbstractRows, SampleSequence[T_co]):
     def get(self, key: Any) -> T_co:
         """Return the sample with this key; raise an error if there is none.
 
+        The key is the field that was chosen with ``key=``, `__key__` in tars, and `path` in folders of media.
+
         >>> import tempfile, shardex as sx
         >>> ds = sx.write(tempfile.mkdtemp() + "/d", [{"id": "a", "x": 1}, {"id": "b", "x": 2}], key="id")
         >>> ds.get("b")
@@ -163,7 +165,9 @@ class SampleView(AbstractRows, SampleSequence[T_co]):
 
     def _keys(self) -> Keyed:
         if (found := self._rows.key_lookup) is None:
-            raise SchemaError("expected a dataset that was made with key=, got one without keys")
+            raise SchemaError(
+                "expected a dataset that was made with key=, a tar or a folder of media, got one without keys"
+            )
         return found
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:

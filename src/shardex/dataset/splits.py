@@ -238,16 +238,16 @@ class SplitFinder:
     def _data(self, units: list[Unit]) -> list[Unit]:
         """Return the units of a split without files that are no data, such as a README."""
         files = [unit.what for unit in units if not unit.is_folder]
-        likely = _formats(_only_names(files)) if files else []
-        if self.format is not None and self.format not in likely:  # keep files whose names have a split word
-            return [unit for unit in units if unit.is_folder or unit.split is not None] or units
-        if not likely:
-            return [unit for unit in units if unit.is_folder]
-        if self.format is None and len(likely) > 1:
-            return units  # the error of `open` names the formats
-        wanted = self.format or likely[0]
+        if self.format is None:
+            inner = Files(LocalSource(os.sep), tuple(map(_content_name, _relative(files))), "", folder=True)
+            data = {files[number] for number, name in enumerate(inner.paths) if name in {*inner.data}}
+            return [
+                unit for unit in units if unit.is_folder or unit.what in data
+            ]  # `open` refuses those of two formats
         by_extension = {_extension(name): name for name in files}
-        kept = {end for end, name in by_extension.items() if wanted in _formats(_only_names([name]))}
+        kept = {end for end, name in by_extension.items() if self.format in _formats(_only_names([name]))}
+        if not kept:  # keep files whose names have a split word
+            return [unit for unit in units if unit.is_folder or unit.split is not None] or units
         return [unit for unit in units if unit.is_folder or _extension(unit.what) in kept]
 
 

@@ -25,16 +25,16 @@ from numpy.typing import NDArray
 from shardex.columns import number_array, tables
 from shardex.dataset.sql_syntax import (
     TABLE,
-    JsonText,
+    Compared,
     Node,
     RefusedError,
     UsedFields,
+    compared_with_text,
     is_keyword,
-    json_texts,
     parse,
     run,
 )
-from shardex.errors import QueryError
+from shardex.errors import QueryError, SchemaError
 from shardex.features import Features
 from shardex.kernel import Integers
 from shardex.order import Span
@@ -85,8 +85,8 @@ class Query:
     row: str
     """Name of the column of row numbers."""
     used: UsedFields
-    json_texts: tuple[JsonText, ...] = ()
-    """Comparisons of values inside JSON, which may have to be comparisons of text."""
+    compared: tuple[Compared, ...] = ()
+    """Comparisons of values inside JSON, and of numbers of classes, which may have to be comparisons of text."""
 
     @property
     def is_per_sample(self) -> bool:
@@ -106,10 +106,16 @@ class Query:
     def _statement(self, params: Any) -> str:
         """Return the SQL to run. Text inside JSON is compared as text: DuckDB would read the other side as JSON."""
         data = (self.before + self.text).encode()
-        for one in self.json_texts:  # from the end on, so that positions stay valid
-            if one.is_text(params):
+        for one in self.compared:  # from the end on, so that positions stay valid
+            if self._is_text(one, params):
                 data = data[: one.begin] + one.as_text.encode() + data[one.end :]
         return data.decode()
+
+    def _is_text(self, one: Compared, params: Any) -> bool:
+        try:
+            return one.is_text(params)
+        except SchemaError as error:
+            raise QueryError(f"expected valid SQL, got {self.text[:200]!r}: {error}") from None
 
     def _table(self, rows: AbstractRows) -> pa.Table:
         """Return the columns that the statement reads: values, null tests as truth values, and row numbers."""
@@ -191,7 +197,7 @@ def _parse_query(before: str, text: str, features: Features) -> Query:
         used = UsedFields(tree, {name.lower() for name in features})
     except RefusedError as error:
         raise _query_error(error, text, len(before), features, {}) from None
-    return Query(before, text, features, _row_name(features), used, json_texts(whole, features))
+    return Query(before, text, features, _row_name(features), used, compared_with_text(whole, features))
 
 
 def _tree(statement: str) -> Node:
@@ -310,6 +316,8 @@ def _query_error(error: RefusedError, text: str, begin: int, features: Features,
     if place is not None:  # a byte position of the statement
         where = f" - at character {len(text.encode()[: max(place - begin, 0)].decode(errors='ignore')) + 1}"
     if "not found" in reason or "column named" in reason:
+        if (name := re.search('column "([^"]+)"', reason)) and f'"{name[1]}"' in text:
+            where += f"; a text is in single quotes: '{name[1]}'"
         where += f"; the fields are {', '.join(map(_quoted, features))}"
     elif "Malformed JSON" in reason:
         where += "; a text inside JSON is compared as field->>'$.key' = 'text'"

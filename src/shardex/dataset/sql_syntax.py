@@ -1,7 +1,8 @@
 """SQL as DuckDB parses and runs it: what a statement uses, and a sandbox in which it runs.
 
-`UsedFields` checks the tables and functions of a syntax tree and collects the names of fields; `json_texts` finds
-comparisons such as ``meta.q = 'good'``, in which DuckDB would read the text as JSON.
+`UsedFields` checks the tables and functions of a syntax tree and collects the names of fields; `compared_with_text`
+finds comparisons such as ``meta.q = 'good'``, in which DuckDB would read the text as JSON, and ``label = 'cat'``, in
+which it would read the text as a number.
 
 In the sandbox DuckDB sees one Arrow table, but no file, no network, no settings and no Python variables. `parse`
 returns the syntax trees of a text; `run` returns the result of a statement, which runs in a thread that a timeout or
@@ -25,7 +26,7 @@ import msgspec
 import pyarrow as pa
 
 from shardex.errors import QueryError, ShardexError
-from shardex.features import Features, Json, codecs, unwrap_optional
+from shardex.features import ClassLabel, Feature, Features, Json, codecs, unwrap_optional
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -149,39 +150,54 @@ def _null_tests(node: Node) -> list[Node]:
     return []
 
 
-# -- text inside JSON -----------------------------------------------------------------------------------------
+# -- comparisons with text ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class JsonText:
-    """A value inside JSON that is compared with other values, such as ``meta.q = 'good'``."""
+class Compared:
+    """A value inside JSON, or the number of a class, that is compared with others: ``meta.q = 'good'``."""
 
     begin: int
     end: int
     """Offset of its end in the statement, in bytes."""
     as_text: str
-    """SQL for the same value as text: ``("meta"->>'$."q"')``."""
+    """SQL for the same value as text: ``("meta"->>'$."q"')``, ``(['cat', 'dog'])["label" + 1]``."""
     texts: tuple[str, ...]
     """Texts that it is compared with."""
     params: tuple[str, ...]
     """Names or numbers of parameters that it is compared with."""
+    label: ClassLabel | None = None
+    """The feature of the classes."""
+    whole: bool = True
+    """True if the others are names of classes, False if they may be parts and patterns of them."""
 
     def is_text(self, params: Any) -> bool:
-        """Return whether one of the other values is a text; a text in double quotes is the JSON of one."""
+        """Return whether one of the other values is a text; a text in double quotes is the JSON of one.
+
+        Texts that are neither the name of a class nor a number raise an error.
+        """
         given = params if isinstance(params, Mapping) else {str(k): one for k, one in enumerate(params or (), 1)}
         values = [given.get(name) for name in self.params]
-        return not all(map(_is_quoted, [*self.texts, *(one for one in values if isinstance(one, str))]))
+        texts = [*self.texts, *(one for one in values if isinstance(one, str))]
+        if self.label is None:
+            return not all(map(_is_quoted, texts))
+        names = [one for one in texts if one in self.label.names or not one.strip().lstrip("-").isdigit()]
+        if self.whole:
+            for name in names:
+                self.label.number(name)  # raises for an unknown one
+        return bool(names)
 
 
-def json_texts(tree: Node, features: Features) -> tuple[JsonText, ...]:
-    """Return the comparisons of values inside JSON, the last one first."""
-    json = {name.lower() for name, feature in features.items() if isinstance(unwrap_optional(feature), Json)}
-    found = {one.begin: one for node in _nodes(tree) for one in _compared(node, json)} if json else {}
+def compared_with_text(tree: Node, features: Features) -> tuple[Compared, ...]:
+    """Return the comparisons of values inside JSON, and of numbers of classes, the last one first."""
+    plain = {name.lower(): unwrap_optional(feature) for name, feature in features.items()}
+    kinds = {name: feature for name, feature in plain.items() if isinstance(feature, Json | ClassLabel)}
+    found = {one.begin: one for node in _nodes(tree) for one in _compared(node, kinds)} if kinds else {}
     return tuple(found[begin] for begin in sorted(found, reverse=True))
 
 
-def _compared(node: Node, json: set[str]) -> Iterator[JsonText]:
-    """Yield the values inside JSON that an expression compares with texts and parameters only."""
+def _compared(node: Node, kinds: Mapping[str, Feature]) -> Iterator[Compared]:
+    """Yield the values of fields of these kinds that an expression compares with texts and parameters only."""
     match node:
         case {"class": "COMPARISON", "left": left, "right": right}:
             sides = [left, right]
@@ -199,12 +215,18 @@ def _compared(node: Node, json: set[str]) -> Iterator[JsonText]:
     if len(inside) != 1 or len(texts) + len(params) != len(sides) - 1:
         return
     names, steps, begin, end = inside[0]
-    last = len(names) - (0 if steps else 1)
-    first = next((k for k in range(min(2, last)) if names[k].lower() in json), None)
-    if first is not None and '"' not in "".join(map(str, [*names, *steps])):
-        field = ".".join(f'"{name}"' for name in names[: first + 1])
+    first = next((k for k in range(min(2, len(names))) if names[k].lower() in kinds), None)
+    if first is None or '"' in "".join(map(str, [*names, *steps])):
+        return
+    kind, field = kinds[names[first].lower()], ".".join(f'"{name}"' for name in names[: first + 1])
+    is_inside = first + 1 < len(names) or bool(steps)
+    if isinstance(kind, ClassLabel) and not is_inside:
+        classes = ", ".join("'" + name.replace("'", "''") + "'" for name in kind.names)
+        whole = node["type"] in ("COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_IN", "COMPARE_NOT_IN")
+        yield Compared(begin, end, f"([{classes}])[{field} + 1]", texts, params, kind, whole)
+    elif isinstance(kind, Json) and is_inside:
         path = "".join([*(f'."{name}"' for name in names[first + 1 :]), *map(_step, steps)]).replace("'", "''")
-        yield JsonText(begin, end, f"({field}->>'${path}')", texts, params)
+        yield Compared(begin, end, f"({field}->>'${path}')", texts, params)
 
 
 def _json_path(node: Node) -> tuple[list[str], list[str | int], int, int] | None:

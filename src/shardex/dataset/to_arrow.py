@@ -7,16 +7,16 @@ shards, tables of other tools) are not copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from shardex.columns import arrow_types, to_table
+from shardex.columns import arrow_types, encoders, number_array, to_table
 from shardex.dataset.memory_rows import ArrowRows
-from shardex.errors import MissingExtraError, SchemaError
-from shardex.features import Feature, Features, Opaque, arrow_schema, contains, unwrap_optional
+from shardex.errors import FormatError, MissingExtraError, SchemaError
+from shardex.features import ClassLabel, Feature, Features, Opaque, arrow_schema, contains, unwrap_optional
 from shardex.kernel import Columns
 from shardex.order import Span
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
 
 _MIN_ROWS = 16
+T = TypeVar("T", pa.Table, pa.RecordBatch)
 
 
 def batches(view: Dataset[Any]) -> pa.RecordBatchReader:
@@ -51,6 +52,10 @@ def capsule(view: Dataset[Any], requested_schema: object = None) -> Any:
     """Return the stream as a PyCapsule of the Arrow C interface; raise for names with a NUL, which it cannot hold."""
     reader = batches(view)
     check_names(reader.schema)
+    if labels := _labels(view.features):
+        schema = _with_class_names(reader.schema.empty_table(), labels).schema
+        named = (_with_class_names(batch, labels) for batch in reader)
+        reader = pa.RecordBatchReader.from_batches(schema, named)
     return reader.__arrow_c_stream__(requested_schema)
 
 
@@ -73,13 +78,16 @@ def table(view: Dataset[Any]) -> pa.Table:
     return batches(view).read_all() if (stored := stored_table(view)) is None else stored
 
 
-def to_pandas(found: pa.Table) -> Any:
-    """Return a table as a `pandas.DataFrame`; integers with missing values are floats, as in pandas, unless these
-    cannot hold them."""
+def to_pandas(view: Dataset[Any]) -> Any:
+    """Return all samples as a `pandas.DataFrame`.
+
+    Classes are categories. Integers with missing values are floats, as in pandas, unless these cannot hold them.
+    """
     try:
         import pandas
     except ImportError:
         raise MissingExtraError("pandas", "pandas", "to_pandas") from None
+    found = _with_class_names(table(view), _labels(view.features))
     # Python's time has no nanoseconds, so these stay in their Arrow type.
     exact = {pa.time64("ns"): pandas.ArrowDtype(pa.time64("ns"))}
     frame = found.to_pandas(types_mapper=exact.get)
@@ -97,6 +105,48 @@ def _exceeds_float(column: pa.ChunkedArray) -> bool:
 
     ends = pc.min_max(column).as_py()
     return any(abs(one or 0) > 1 << 53 for one in ends.values())
+
+
+# -- names of classes -----------------------------------------------------------------------------------------
+#
+# `to_arrow` has the numbers of classes, as files have; streams and pandas get the names, as the coded text of Arrow.
+
+CLASSES = {b"shardex.classes": b""}
+"""Metadata of fields of coded text that are classes."""
+
+
+def _labels(features: Features) -> dict[str, ClassLabel]:
+    """Return the fields of classes that have names."""
+    plain = {name: unwrap_optional(feature) for name, feature in features.items()}
+    return {name: one for name, one in plain.items() if isinstance(one, ClassLabel) and one.names}
+
+
+def _with_class_names(data: T, labels: Mapping[str, ClassLabel]) -> T:
+    """Return a table or batch with the names of classes in the place of numbers; -1 is no class."""
+    columns, fields = list(data.columns), list(data.schema)
+    for name, label in labels.items():
+        place, names = data.schema.get_field_index(name), pa.array(label.names)
+        kind = pa.dictionary(pa.int32(), names.type)
+        chunks = getattr(columns[place], "chunks", [columns[place]])
+        found = [_class_names(chunk, names, name) for chunk in chunks]
+        columns[place] = pa.chunked_array(found, kind) if isinstance(data, pa.Table) else found[0]
+        fields[place] = pa.field(name, kind, metadata=CLASSES)
+    return type(data).from_arrays(columns, schema=pa.schema(fields, metadata=data.schema.metadata))
+
+
+def _class_names(numbers: pa.Array, names: pa.Array, field: str) -> pa.Array:
+    numbers = numbers.cast(pa.int32())
+    if numbers.null_count:
+        numbers = numbers.fill_null(-1)
+    codes = numbers.to_numpy()
+    if codes.max(initial=-1) >= len(names) or codes.min(initial=0) < -1:
+        raise FormatError(f"expected numbers of {len(names)} classes, got others - at field {field}")
+    present = codes >= 0
+    indices = number_array(codes) if present.all() else encoders.with_nulls(number_array(codes), present)
+    return pa.DictionaryArray.from_arrays(indices, names, safe=False)
+
+
+# -- stored columns -------------------------------------------------------------------------------------------
 
 
 def stored_table(view: Dataset[Any]) -> pa.Table | None:

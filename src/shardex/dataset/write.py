@@ -5,22 +5,25 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from shardex.dataset.create import create, samples_of
+from shardex.dataset.create import create, in_classes_of, samples_of
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.huggingface import is_stream, stream_of
+from shardex.dataset.huggingface import HubStream, is_stream
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.write_job import Began, part_rows, warn_of_left_out, write_in_parts
 from shardex.dataset.write_steps import WriteSteps
-from shardex.errors import ArgumentError
+from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Features, hf_metadata
-from shardex.formats import check_options, format_named
+from shardex.files import Stage
+from shardex.formats import check_options, format_named, target_format
 from shardex.layers import changes, sample_of_view
 from shardex.progress import Bar
 from shardex.samples import DictSample, Lens, is_sample_class
+from shardex.sources import parent_of, place_of
 from shardex.workers import ExecutorLike
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ def write(
     workers: int | None = None,
     executor: ExecutorLike = None,
     on_error: str = "raise",
-    format: str = "arrow",
+    format: str | None = None,
     mode: str = "create",
     progress: bool | None = None,
     through: Lens[Any, Any] | None = None,
@@ -58,7 +61,9 @@ def write(
     or raises an error keeps its finished parts next to the target; the same call continues it. With
     ``on_error="skip"`` samples that raise an error are left out, and the attribute `left_out` of the result lists them.
 
-    The `metadata` of a dataset is written too if there is no `transform` and the format can store it.
+    A name such as ``a.parquet`` is one file of this format (see `create`); what functions return is then kept in a
+    native dataset beside it until all is there. The `metadata` of a dataset is written too if there is no `transform`
+    and the format can store it.
 
     With a lens in `through`, `samples` are views: each is put back into the sample of `onto` at the same position, and
     the results are written. Without `onto` the lens must be able to make a sample from a view alone.
@@ -69,7 +74,8 @@ def write(
     >>> write(folder + "/b", ds, transform=lambda sample: {"double": 2 * sample.x}, workers=1)[1]
     DictSample(double=4)
     """
-    began = Began.of(os.fspath(path), format) if mode == "append" else None
+    format, is_file = target_format(os.fspath(path), format)
+    began = Began.of(os.fspath(path), format) if mode == "append" and not is_file else None
     module, steps = format_named(format), WriteSteps(transform, filter, batched, batch_size, on_error)
     steps.check()
     check_options(module.create, format, options, _parameters())
@@ -78,10 +84,31 @@ def write(
         options = {**_stored_metadata(source, format), **options}
     if not steps.any and isinstance(source, Dataset):
         source = source.stored  # media are copied as they are
+        source = source if schema is None or through is not None else in_classes_of(source, Features.of(schema))
     in_parts = steps.any or workers is not None or executor is not None or on_error != "raise"
     if in_parts and (through is not None or onto is not None):
         raise ArgumentError("expected through= and onto= without functions and workers, got both")
-    if in_parts or (through is None and _is_large(os.fspath(path), source, steps, format, mode, options)):
+    if in_parts and is_file:
+        with _parts_of_file(os.fspath(path), mode) as folder:
+            result = write(
+                folder,
+                samples,
+                schema,
+                transform=transform,
+                filter=filter,
+                batched=batched,
+                batch_size=batch_size,
+                workers=workers,
+                executor=executor,
+                on_error=on_error,
+                progress=progress,
+            )
+            made = write(path, result, format=format, mode=mode, progress=progress, **options)
+        made.left_out = result.left_out
+        return made
+    if in_parts or (
+        through is None and not is_file and _is_large(os.fspath(path), source, steps, format, mode, options)
+    ):
         whole = source if isinstance(source, Dataset) else _opened(source)
         whole = whole if steps.any else whole.stored
         result = write_in_parts(
@@ -99,7 +126,25 @@ def write(
         )
         warn_of_left_out(os.fspath(path), result.left_out, len(whole))
         return result
-    return _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
+    if schema is None and is_stream(source) and source.features is not None:
+        source = HubStream(source)
+        schema = None if is_file else module.existing_schema(place_of(os.fspath(path)), mode)
+    while True:
+        try:
+            return _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
+        except SchemaError:
+            if schema is not None or not isinstance(source, HubStream) or not source.widen():
+                raise
+
+
+@contextmanager
+def _parts_of_file(path: str, mode: str) -> Iterator[str]:
+    """Give the path of a native dataset beside a file, which is written from it in the end; the dataset is removed."""
+    Stage(path, mode, one_file=True)  # raises if the file may not be written
+    parent, name = parent_of(path)
+    place_of(parent).remove_folder(f".{name}.parts")  # of a run that was killed when it wrote the file
+    yield f"{parent.rstrip('/')}/.{name}.parts"
+    place_of(parent).remove_folder(f".{name}.parts")
 
 
 @cache
@@ -150,9 +195,8 @@ def _write_stream(
     options: Mapping[str, Any],
 ) -> Dataset:
     """Write samples one after another with one writer."""
-    if is_stream(source):
-        source, found = stream_of(source)
-        schema = found if schema is None else schema
+    if schema is None and isinstance(source, HubStream):
+        schema = source.features
     total = len(source) if isinstance(source, Sized) else None
     if schema is None and isinstance(given := source if through is None else onto, Dataset):
         schema = given.features
@@ -171,8 +215,8 @@ def _write_stream(
                 out.extend(columns)
                 bar.update(len(columns))
         else:
-            out.extend(iter(source) if bar.disable else _counted(source, bar))
-    return open_dataset(out.path, format=format)
+            out.extend_by(iter(source) if bar.disable else _counted(source, bar), source)
+    return open_dataset(out.path, format=format, **out.open_options)
 
 
 def _put_views(views: Iterable[Any], lens: Lens[Any, Any], onto: Dataset[Any] | None) -> Iterator[Mapping[str, Any]]:

@@ -26,10 +26,10 @@ from shardex.layers import (
     call_function,
     copied,
     copied_lists,
+    inferred_of_results,
     innermost_rows,
     numpy_samples,
     place_of_rows,
-    results_features,
     sample_results,
 )
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class
@@ -244,7 +244,7 @@ def _is_true(answer: Any, function: Function, place: Callable[[], str]) -> bool:
 
 
 def features_of_results(source: Dataset[Any], steps: WriteSteps) -> Any:
-    """Return the features of the results: those of the source, a class, or found in the first results."""
+    """Return the features of the results: those of the source, a class, or `Inferred` of the first results."""
     if steps.transform is None:
         return source.sample_type if is_sample_class(source.sample_type) else source.features
     pairs: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
@@ -263,7 +263,7 @@ def features_of_results(source: Dataset[Any], steps: WriteSteps) -> Any:
             f"expected a result of {steps.transform!r} to infer the fields from, got none for the first {seen} "
             "samples; pass the fields with schema="
         )
-    return results_features(pairs, source.features)
+    return inferred_of_results(pairs, source.features)
 
 
 def _pairs(

@@ -28,7 +28,7 @@ from shardex.features.feature import Feature, describe
 from shardex.features.features import Features, contains
 from shardex.features.json_value import Json
 from shardex.features.kinds import Opaque, register
-from shardex.features.media import Media, is_tensor
+from shardex.features.media import Media
 from shardex.features.media_kinds import Audio, Image, Video
 from shardex.features.optional import Null, Optional, StoredAs, unwrap_optional
 from shardex.features.sequence import Sequence
@@ -53,6 +53,7 @@ __all__ = [
     "Feature",
     "Features",
     "Image",
+    "Inferred",
     "Json",
     "Map",
     "Media",
@@ -87,14 +88,14 @@ __all__ = [
 
 if TYPES:
     from shardex.features import codecs, conversions, dtypes, hf_metadata, kinds
-    from shardex.features.array_values import stack_arrays
-    from shardex.features.infer import infer, infer_or_json
+    from shardex.features.array_values import is_tensor, stack_arrays
+    from shardex.features.infer import Inferred, infer, infer_or_json
 else:
     import_later(
         __name__,
         {
             "": "codecs conversions dtypes hf_metadata kinds",
-            "array_values": "stack_arrays",
-            "infer": "infer infer_or_json",
+            "array_values": "is_tensor stack_arrays",
+            "infer": "Inferred infer infer_or_json",
         },
     )

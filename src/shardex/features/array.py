@@ -37,9 +37,9 @@ from shardex.features.array_arrow import (
     fixed_sizes,
     holds_array,
 )
-from shardex.features.array_values import fit_array, shape_of_empty_list, stack_arrays, stack_lists
+from shardex.features.array_values import fit_array, is_tensor, shape_of_empty_list, stack_arrays, stack_lists
 from shardex.features.codecs import COMPACT, NPY, Codec
-from shardex.features.dtypes import SCALARS, is_storable, scalar_name
+from shardex.features.dtypes import SCALARS, cast_array, is_storable, scalar_name, wider_dtype
 from shardex.features.feature import ArrowParts, Feature, describe, named, readable
 from shardex.features.optional import Optional
 from shardex.features.sequence import Sequence
@@ -55,6 +55,8 @@ class Array(Feature):
     """
 
     kind: ClassVar[str] = "array"
+    exact: ClassVar[bool] = False
+    """True if numbers of a wider dtype are refused instead of rounded: the dtype was inferred, not declared."""
     dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
 
@@ -109,7 +111,9 @@ class Array(Feature):
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Return the feature of an array, with its dtype and shape."""
+        """Return the feature of an array, or a tensor of torch that has dimensions, with its dtype and shape."""
+        if is_tensor(value) and value.ndim:
+            value = fit_array(value, cls())
         if not isinstance(value, np.ndarray):
             return None
         if value.dtype.hasobject:
@@ -128,11 +132,13 @@ class Array(Feature):
         return array if readable(array, kind) else None
 
     def join(self, other: Feature) -> Feature | None:
-        """Return the sizes that are the same in both; of different dtypes or numbers of dimensions any."""
+        """Return the dtype that holds both, and the sizes that are the same in both; any if no dtype holds both."""
         if not isinstance(other, Array):
             return None
         if self.dtype != other.dtype:
-            return Array()
+            dtype = wider_dtype(self.dtype, other.dtype)
+            lossy = dtype == "float64" and {self.dtype, other.dtype} & {"int64", "uint64"}
+            return Array() if dtype is None or lossy else Array(dtype, self.shape).join(Array(dtype, other.shape))
         if self.shape is None or other.shape is None or len(self.shape) != len(other.shape):
             return Array(self.dtype)
         return Array(self.dtype, tuple(m if m == n else None for m, n in zip(self.shape, other.shape, strict=True)))
@@ -174,16 +180,23 @@ class Array(Feature):
         return stack_arrays(fitted, self)
 
     def cast_column(self, column: NDArray[Any] | Ragged | Masked) -> Column | None:
-        """Return arrays of this dtype and shape."""
+        """Return arrays of this shape in this dtype."""
         if isinstance(column, Masked):
             return Feature.cast_column(self, column)
-        if self.dtype not in (None, column.dtype):
-            return None
         if isinstance(column, np.ndarray):
-            return column if column.ndim > 1 and arrow_types.has_shape(column.shape[1:], self.shape) else None
-        if self.shape is None:
-            return column
-        return column if column.shapes is None and arrow_types.has_shape((None, *column.inner), self.shape) else None
+            fits = column.ndim > 1 and arrow_types.has_shape(column.shape[1:], self.shape)
+        else:
+            fits = self.shape is None or (
+                column.shapes is None and arrow_types.has_shape((None, *column.inner), self.shape)
+            )
+        if not fits or self.dtype in (None, column.dtype):
+            return column if fits else None
+        values = column if isinstance(column, np.ndarray) else column.values
+        if (cast := cast_array(values, np.dtype(self.dtype), widen=self.exact)) is None or isinstance(
+            column, np.ndarray
+        ):
+            return cast
+        return Ragged.from_values(cast, column.offsets, column.inner, column.shapes)
 
     def in_form(self, column: Column) -> Column:
         """Return stacked arrays as `Ragged` if their shapes may differ."""

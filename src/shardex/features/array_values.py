@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from shardex.columns import arrow_types
 from shardex.errors import SchemaError
 from shardex.features.codecs import decode_compact
-from shardex.features.dtypes import can_cast
+from shardex.features.dtypes import cast_array, holds_exactly
 from shardex.features.feature import describe
 from shardex.kernel import Column, Ragged
 
@@ -21,19 +23,21 @@ if TYPE_CHECKING:
 def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[Any]:
     """Return an array of the feature's dtype and shape; the value itself if it is one.
 
+    Numbers are cast as `cast_array` does: floats are rounded, but never become integers.
+
     >>> from shardex.features import Array
-    >>> fit_array([1, 2], Array("float32", (2,)))
-    array([1., 2.], dtype=float32)
-    >>> fit_array(np.zeros(2), Array("float32", (2,)))
+    >>> fit_array(np.array([1, 0.1]), Array("float32", (2,)))
+    array([1. , 0.1], dtype=float32)
+    >>> fit_array(np.zeros(2), Array("int8", (2,)))
     Traceback (most recent call last):
-    shardex.errors.SchemaError: expected float32[2], got float64[2] (to accept the loss: .astype('float32'))
+    shardex.errors.SchemaError: expected int8[2], got float64[2] (to accept the loss: .astype('int8'))
     """
     if stored:
         value = _from_stored(value, feature)
     if type(value) is np.ndarray and value.dtype == feature.dtype and arrow_types.has_shape(value.shape, feature.shape):
         return value
     array = _to_array(value, feature)
-    typed = isinstance(value, np.ndarray | np.generic)
+    typed = isinstance(value, np.ndarray | np.generic) or is_tensor(value)
     if not typed and array.size == 0:
         array = array.reshape(shape_of_empty_list(array.shape, feature))
     if not typed and feature.dtype == "uint64" and array.dtype.kind in "fO":
@@ -45,21 +49,44 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
         raise SchemaError(f"expected {feature}, got {describe(array)}")
     if feature.dtype is None:
         return array
-    if can_cast(array, np.dtype(feature.dtype), typed=typed):
-        return array.astype(feature.dtype, copy=False)
-    lossy = typed and not stored and array.dtype.kind in "biufc"
-    hint = f" (to accept the loss: .astype({feature.dtype!r}))" if lossy else ""
+    dtype = np.dtype(feature.dtype)
+    if not typed and _may_be_rounded(array):
+        refuse_inexact([value])
+    if (
+        cast := array.astype(dtype) if array.size == 0 and not typed else cast_array(array, dtype, widen=feature.exact)
+    ) is not None:
+        return cast
+    hint = _why_not(array, dtype) if typed and not stored else ""
     raise SchemaError(f"expected {feature}, got {describe(value)}{hint}")
+
+
+def _why_not(array: NDArray[Any], dtype: np.dtype[Any]) -> str:
+    """Return why an array of numbers does not cast to a dtype, for messages."""
+    if (dtype.kind == "f" and array.dtype.kind == "f") or {array.dtype.kind, dtype.kind} <= {"i", "u"}:
+        return f" with values from {array.min()} to {array.max()}, which are out of range"
+    return f" (to accept the loss: .astype({dtype.name!r}))" if array.dtype.kind in "biufc" else ""
 
 
 def _to_array(value: Any, feature: Array) -> NDArray[Any]:
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise SchemaError(f"expected {feature}, got a masked array; fill it first: .filled(...)")
     try:
-        return np.asarray(value)
+        return array_of_tensor(value) if is_tensor(value) else np.asarray(value)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = "rows of different length" if "inhomogeneous" in str(error) else error
         raise SchemaError(f"expected {feature}, got {describe(value)} that cannot become an array: {reason}") from None
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of torch, without an import of torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def array_of_tensor(tensor: Any) -> NDArray[Any]:
+    """Return the values of a tensor of torch, of any device, as an array."""
+    found: NDArray[Any] = tensor.detach().cpu().numpy()
+    return found
 
 
 def shape_of_empty_list(found: tuple[int, ...], feature: Array) -> tuple[int, ...]:
@@ -70,6 +97,28 @@ def shape_of_empty_list(found: tuple[int, ...], feature: Array) -> tuple[int, ..
     ((0, 3), (2, 0, 5))
     """
     return (*found, *(size or 0 for size in (feature.shape or ())[len(found) :]))
+
+
+def refuse_inexact(values: Iterable[Any]) -> None:
+    """Raise an error for an integer that float64 does not hold; `values` are numbers, or lists of numbers.
+
+    >>> refuse_inexact([[0.5, 2**53 + 1]])
+    Traceback (most recent call last):
+    shardex.errors.SchemaError: expected numbers that float64 holds, got 9007199254740993, which it would round (...)
+    """
+    for value in values:
+        if isinstance(value, list | tuple):
+            refuse_inexact(value)
+        elif isinstance(value, int | np.integer) and not holds_exactly(int(value)):
+            raise SchemaError(
+                f"expected numbers that float64 holds, got {value}, which it would round (convert it by float() to "
+                "accept that, or store integers in a field of their own)"
+            )
+
+
+def _may_be_rounded(array: NDArray[Any]) -> bool:
+    """Return whether numpy may have rounded integers that were given among floats."""
+    return array.dtype == np.float64 and bool((np.abs(array) > 1 << 53).any())
 
 
 def _unsigned(value: Any, array: NDArray[Any]) -> NDArray[Any]:
@@ -104,8 +153,10 @@ def stack_lists(values: list[Any], feature: Array) -> Column | None:
         array = np.asarray(values)
     except ValueError:
         return None
-    fits = array.shape == (len(values), *feature.shape) and can_cast(array, np.dtype(feature.dtype), typed=False)
-    return array.astype(feature.dtype, copy=False) if fits else None
+    if array.shape != (len(values), *feature.shape) or _may_be_rounded(array):
+        return None
+    dtype = np.dtype(feature.dtype)
+    return cast_array(array, dtype, widen=feature.exact) if array.size else array.astype(dtype)
 
 
 def stack_arrays(arrays: list[NDArray[Any]], feature: Array) -> Column:

@@ -74,19 +74,19 @@ def _encode_json(value: Any) -> bytes:
     return encode_plain_json(plain_json(value))
 
 
-def plain_json(value: Any) -> Any:
+def plain_json(value: Any, *, arrays: bool = True) -> Any:
     """Return the value with numpy objects replaced by Python ones; an error names the key of what JSON cannot hold.
 
-    NaN, infinity, dates and bytes are refused: JSON would change them.
+    NaN, infinity, dates and bytes are refused: JSON would change them. Without `arrays` these are refused, too.
 
     >>> plain_json({"a": {"b": [1, np.nan]}})
     Traceback (most recent call last):
     shardex.errors.SchemaError: expected a value that JSON can hold, got float nan (in a.b[1])
     """
     try:
-        return _without_numpy(value)
+        return _without_numpy(value, arrays)
     except SchemaError as error:
-        place = _place_of_unfit(value)
+        place = _place_of_unfit(value, arrays)
         raise SchemaError(f"{error} (in {place})" if place else str(error)) from None
     except RecursionError:
         raise SchemaError(
@@ -94,16 +94,21 @@ def plain_json(value: Any) -> Any:
         ) from None
 
 
-def _without_numpy(value: Any) -> Any:
+def _without_numpy(value: Any, arrays: bool = True) -> Any:
     """Return the value with numpy objects replaced; raise for values that JSON would change (NaN, keys)."""
     if type(value) in _SIMPLE:
         return value
     if isinstance(value, np.generic | np.ndarray) and value.dtype.kind not in "mM":  # as lists, times are numbers
+        if not arrays and value.ndim:
+            raise SchemaError(
+                f"expected a value that JSON can hold, got an array of {value.dtype}, which would become a list of "
+                "another dtype: declare a schema with a dict or sx.Struct in the place of JSON, or pass array.tolist()"
+            )
         return _without_numpy(value.tolist())
     if isinstance(value, dict):
-        return {_checked_key(name): _without_numpy(one) for name, one in value.items()}
+        return {_checked_key(name): _without_numpy(one, arrays) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_numpy(one) for one in value]
+        return [_without_numpy(one, arrays) for one in value]
     if isinstance(value, float) and math.isfinite(value):
         return value
     if isinstance(value, _SIMPLE):
@@ -111,16 +116,16 @@ def _without_numpy(value: Any) -> Any:
     raise SchemaError(f"expected a value that JSON can hold, got {type(value).__name__} {value!r}"[:200])
 
 
-def _place_of_unfit(value: Any) -> str:
+def _place_of_unfit(value: Any, arrays: bool = True) -> str:
     """Return the keys that lead to the first value that JSON cannot hold, such as ``a.b[2]``; empty for the value."""
     if isinstance(value, np.ndarray) and value.dtype.kind not in "mM":
         value = value.tolist()
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else []
     for key, one in items:
         try:
-            _without_numpy({key: one} if isinstance(value, dict) else one)
+            _without_numpy({key: one} if isinstance(value, dict) else one, arrays)
         except SchemaError:
-            inner = _place_of_unfit(one)
+            inner = _place_of_unfit(one, arrays)
             step = f"[{key}]" if isinstance(value, list | tuple) else str(key)
             return f"{step}{'' if not inner or inner.startswith('[') else '.'}{inner}"
     return ""

@@ -177,7 +177,7 @@ class Feature:
         return fitted
 
     def cast_column(self, column: NDArray[Any] | Ragged | Masked) -> Column | None:
-        """Return a stacked column in this dtype if its dtype and shape show that every value fits, else None."""
+        """Return a stacked column in this dtype if checks of whole arrays show that every value fits, else None."""
         if isinstance(column, Masked):
             return self.cast_column(column.column) if column.mask.all() else None
         return None

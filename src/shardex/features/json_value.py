@@ -20,7 +20,7 @@ from shardex.columns import (
     list_readers,
     tables,
 )
-from shardex.features.codecs import JSON, plain_json
+from shardex.features.codecs import JSON, encode_plain_json, plain_json
 from shardex.features.feature import ArrowParts, Convert, Feature, narrow, unfit
 from shardex.kernel import MISSING, Column, Integers
 
@@ -48,6 +48,10 @@ class Json(Feature):
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
         """Return the feature of the extension type of JSON."""
         return cls() if isinstance(kind, getattr(pa, "JsonType", ())) else None  # not in pyarrow 18
+
+    def join(self, other: Feature) -> Feature | None:
+        """Return this feature for dicts of the same keys, too."""
+        return self if other.kind in ("json", "struct") else None
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
         """Return the value; what JSON cannot hold is refused when it is encoded."""
@@ -77,11 +81,11 @@ class Json(Feature):
 
     def encoder(self) -> Encoder:
         """Return an encoder of JSON text."""
-        return encoders.Blobs(JSON.encode, pa.large_string())
+        return encoders.Blobs(_encoded, pa.large_string())
 
     def collected(self) -> Collected | None:
         """Return how C code collects encoded values."""
-        return Collected("ENCODED", encode=JSON.encode)
+        return Collected("ENCODED", encode=_encoded)
 
     def sizes(self, array: pa.Array) -> Integers:
         """Return the sizes of the text."""
@@ -107,6 +111,10 @@ class Json(Feature):
 
     # -- plain files ------------------------------------------------------------------------------------------
 
+    def refuse_lost_shape(self, value: Any, name: str) -> None:
+        """Raise an error for arrays."""
+        plain_json(value, arrays=False)
+
     def of_file(self, extension: str) -> Callable[[memoryview], Any]:
         """Return the decoder of JSON or MessagePack."""
         return self.codec(extension).decode
@@ -120,3 +128,8 @@ class Json(Feature):
     def array_to_hf(self, array: pa.Array, kind: pa.DataType) -> pa.Array:
         """Return text in their extension type."""
         return pa.ExtensionArray.from_storage(kind, narrow(array, pa.string()))
+
+
+def _encoded(value: Any) -> bytes:
+    """Return the text of a value; arrays, whose dtypes JSON does not have, are refused."""
+    return encode_plain_json(plain_json(value, arrays=False))

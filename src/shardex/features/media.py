@@ -30,6 +30,7 @@ from shardex.columns import (
     list_readers,
 )
 from shardex.errors import MissingExtraError, SchemaError, ShardexError
+from shardex.features.array_values import array_of_tensor, is_tensor
 from shardex.features.codecs import encode_plain_json
 from shardex.features.feature import ArrowParts, Feature, narrow, null_mask, unfit
 from shardex.features.kinds import all_kinds
@@ -99,7 +100,7 @@ class Media(Bytes):
 
     def channels_last(self, tensor: Any) -> NDArray[Any]:
         """Return the array of a tensor of torch, whose channels are before height and width."""
-        return self.array_of_tensor(tensor.detach().cpu().numpy())
+        return self.array_of_tensor(array_of_tensor(tensor))
 
     def array_of_tensor(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the array of a tensor of torch, which has the channels before height and width, or before frames."""
@@ -119,8 +120,19 @@ class Media(Bytes):
 
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
-        """Return None: only the subclasses know values."""
-        return None
+        """Return the feature of a `pathlib.Path` whose extension is one of this kind: the file is read and stored."""
+        return cls._of_path(value)
+
+    @classmethod
+    def _of_path(cls, value: Any) -> Feature | None:
+        if not isinstance(value, os.PathLike):
+            return None
+        known = cls.extensions.get(str(value).rpartition(".")[2].lower())
+        return None if known is None else cls(format=known)  # type: ignore[call-arg]
+
+    def join(self, other: Feature) -> Feature | None:
+        """Return the feature of files of both formats."""
+        return type(self)() if type(other) is type(self) else None
 
     @classmethod
     def of_arrow(cls, kind: pa.DataType, parts: ArrowParts) -> Feature | None:
@@ -266,12 +278,6 @@ def is_pil_image(value: Any) -> bool:
     """Return whether a value is an image of PIL, without an import of PIL."""
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(value, pil.Image)
-
-
-def is_tensor(value: Any) -> bool:
-    """Return whether a value is a tensor of torch, without an import of torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _stored_bytes(value: Any, feature: Media) -> bytes:

@@ -12,12 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.columns import (
+    Chunks,
     Encoder,
+    FieldReader,
     ReadFile,
     arrow_types,
     arrow_values,
     decode_array,
     encoders,
+    field_readers,
     number_array,
     refuse_unknown_fields,
 )
@@ -86,6 +89,10 @@ class Struct(Feature):
         if not pa.types.is_struct(kind) or len({field.name for field in kind} - {""}) != kind.num_fields:
             return None
         return cls({field.name: parts.feature(field.type, field.name) for field in kind})
+
+    def join(self, other: Feature) -> Feature | None:
+        """Return JSON, which holds other dicts too; `infer` joins the members of structs."""
+        return other if isinstance(other, Json) else None
 
     # -- values -----------------------------------------------------------------------------------------------
 
@@ -172,6 +179,12 @@ class Struct(Feature):
             return [{} for _ in range(len(array))]
         columns = [values_of(decode_array(array.field(name), inner)) for name, inner in self.fields.items()]
         return [dict(zip(self.fields, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def reader(self, name: str, kind: pa.DataType, chunks: Chunks, read_file: ReadFile) -> FieldReader:
+        """Read single structs from the buffers of their members."""
+        if self.holds_media(kind) or not self.fields:
+            return Feature.reader(self, name, kind, chunks, read_file)
+        return field_readers.StructReader(name, self, chunks, self.fields)
 
     def holds_media(self, kind: pa.DataType) -> bool:
         """Return whether a member is media in structs."""

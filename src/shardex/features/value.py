@@ -26,8 +26,17 @@ from shardex.columns import (
 )
 from shardex.errors import SchemaError
 from shardex.features.array import Array
+from shardex.features.array_values import fit_array, is_tensor, refuse_inexact
 from shardex.features.codecs import JSON, NUMBER, Codec, codec_for_extension
-from shardex.features.dtypes import NUMBER_KINDS, SCALARS, can_cast, dtype_bounds, dtype_text, scalar_name
+from shardex.features.dtypes import (
+    NUMBER_KINDS,
+    SCALARS,
+    cast_array,
+    dtype_bounds,
+    dtype_text,
+    scalar_name,
+    wider_dtype,
+)
 from shardex.features.feature import ArrowParts, Feature, describe, hf_value, named, unfit
 from shardex.kernel import Column, Masked, Ragged
 
@@ -76,6 +85,8 @@ class Value(Feature):
     @classmethod
     def of_value(cls, value: Any) -> Feature | None:
         """Return the feature of a number or boolean of Python or numpy."""
+        if is_tensor(value) and not value.ndim:
+            value = fit_array(value, Array())[()]
         if isinstance(value, np.generic) and value.dtype.name in SCALARS:
             return cls(value.dtype.name)
         return next((cls(_HINTS[kind]) for kind in (bool, int, float) if isinstance(value, kind)), None)
@@ -89,11 +100,8 @@ class Value(Feature):
 
     def join(self, other: Feature) -> Feature | None:
         """Return the wider dtype; there is none for booleans with numbers, and no exact one for int64 with uint64."""
-        if not isinstance(other, Value) or "bool" in (self.dtype, other.dtype):
-            return None
-        both = np.promote_types(self.dtype, other.dtype)
-        exact = both.kind != "f" or "f" in (np.dtype(self.dtype).kind, np.dtype(other.dtype).kind)
-        return Value(both.name) if exact else None
+        dtype = wider_dtype(self.dtype, other.dtype) if isinstance(other, Value) else None
+        return None if dtype is None else Value(dtype)
 
     def in_list(self) -> Feature | None:
         """Return the feature of arrays of one dimension."""
@@ -123,7 +131,11 @@ class Value(Feature):
             raise unfit(self, value)
         low, high = dtype_bounds(self.dtype)
         if low <= number <= high or (isinstance(number, float) and not math.isfinite(number)):
+            if type(number) is int and self.dtype == "float64":
+                refuse_inexact([number])
             return number
+        if isinstance(number, float) and cast_array(np.array(number), np.dtype(self.dtype)) is not None:
+            return low if number < 0 else high  # to which it is rounded
         raise SchemaError(f"expected {self}, got {describe(value)}, which is out of range")
 
     def fits_unchanged(self) -> Callable[[Any], bool]:
@@ -162,21 +174,19 @@ class Value(Feature):
             return np.array(fitted, self.dtype)
 
     def cast_column(self, column: NDArray[Any] | Ragged | Masked) -> Column | None:
-        """Return numbers of a narrower dtype in this one."""
+        """Return numbers in this dtype."""
         if not isinstance(column, np.ndarray):
             return Feature.cast_column(self, column)
         same_kind = (column.dtype.kind == "b") == (self.dtype == "bool")
-        safe = column.ndim == 1 and same_kind and np.can_cast(column.dtype, self.dtype, "safe")
-        return column.astype(self.dtype, copy=False) if safe else None
+        return cast_array(column, np.dtype(self.dtype)) if column.ndim == 1 and same_kind else None
 
     def in_form(self, column: Column) -> Column:
         """Return numbers in this dtype if it is a wider one; unchanged if it does not hold all of them."""
         if not isinstance(column, np.ndarray) or column.dtype == self.dtype:
             return Feature.in_form(self, column)
         dtype = np.dtype(self.dtype)
-        if column.dtype.kind not in "iuf" or not can_cast(column, dtype, typed=False):
+        if column.dtype.kind not in "iuf" or (wide := cast_array(column, dtype)) is None:
             return column
-        wide = column.astype(dtype)
         return wide if np.array_equal(wide.astype(column.dtype), column, equal_nan=True) else column
 
     # -- plain files ------------------------------------------------------------------------------------------
@@ -262,7 +272,9 @@ def number_reader(feature: Feature, name: str, kind: pa.DataType, chunks: Chunks
 
 
 def python_number(value: Any) -> Any:
-    """Return a numpy number as a Python number, any other value unchanged."""
+    """Return a number of numpy, or in a tensor of torch, as a Python number, any other value unchanged."""
+    if is_tensor(value) and not value.ndim:
+        return value.item()
     single = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
     return value.item() if single and value.dtype.kind in NUMBER_KINDS else value
 

@@ -43,10 +43,12 @@ __all__ = [
     "expand_braces",
     "find",
     "forget",
+    "forget_appends",
     "list_folder",
     "load_related_sidecars",
     "load_sidecars",
     "named_split",
+    "natural_key",
     "natural_order",
     "newest_manifests",
     "probe",
@@ -60,7 +62,7 @@ __all__ = [
 ]
 
 if TYPES:
-    from shardex.files.append_together import undo_unfinished, visible_paths
+    from shardex.files.append_together import forget_appends, undo_unfinished, visible_paths
     from shardex.files.find import (
         LATEST_EVERY,
         LATEST_VERSION,
@@ -72,7 +74,7 @@ if TYPES:
         newest_manifests,
     )
     from shardex.files.folder_listing import FolderListing, forget, list_folder
-    from shardex.files.patterns import expand_braces, named_split, natural_order
+    from shardex.files.patterns import expand_braces, named_split, natural_key, natural_order
     from shardex.files.publication import MODES, Listing, check_mode, publication_at
     from shardex.files.sample_index import Index, IndexedFile, probe
     from shardex.files.saved_checksums import with_checksums
@@ -83,10 +85,10 @@ else:
     import_later(
         __name__,
         {
-            "append_together": "undo_unfinished visible_paths",
+            "append_together": "forget_appends undo_unfinished visible_paths",
             "find": "LATEST_EVERY LATEST_VERSION STORE_FOLDER Files What display_name find newest_manifests",
             "folder_listing": "FolderListing forget list_folder",
-            "patterns": "expand_braces named_split natural_order",
+            "patterns": "expand_braces named_split natural_key natural_order",
             "publication": "MODES Listing check_mode publication_at",
             "sample_index": "Index IndexedFile probe",
             "saved_checksums": "with_checksums",

@@ -196,7 +196,7 @@ def link_together(source: str, target: str, files: Sequence[str]) -> None:
     for file in files:
         if os.path.lexists(full := os.path.join(target, file)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), full)
-    make_folder(records := os.path.join(target, FOLDER))
+    records = os.path.join(target, FOLDER)
     with open(draft := os.path.join(source, "append.record"), "xb") as record:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(record, fcntl.LOCK_EX)
@@ -213,7 +213,8 @@ def link_together(source: str, target: str, files: Sequence[str]) -> None:
                 _undo(LocalSource(target), inodes)
                 os.rename(pending, _done(pending))
             raise
-        sync_folder(records)
+        with suppress(FileNotFoundError):
+            sync_folder(records)
     _remove_older(records, pending)
 
 
@@ -239,9 +240,10 @@ def _number(name: str) -> int:
 def _publish_record(draft: str, records: str) -> str:
     """Publish a record under the next free number, and return its path."""
     while True:
-        found = filter(_RECORD.fullmatch, os.listdir(records))
-        path = os.path.join(records, f"append-{max(map(_number, found), default=0) + 1:06d}.pending")
-        with suppress(FileExistsError):
+        make_folder(records)  # again, if another writer has just forgotten its appends
+        with suppress(FileExistsError, *([FileNotFoundError] if os.path.exists(draft) else [])):
+            found = filter(_RECORD.fullmatch, os.listdir(records))
+            path = os.path.join(records, f"append-{max(map(_number, found), default=0) + 1:06d}.pending")
             link_or_rename(draft, path)
             sync_folder(records)
             return path
@@ -252,6 +254,19 @@ def _remove_older(records: str, pending: str) -> None:
         for name in filter(_RECORD.fullmatch, os.listdir(records)):
             if name.endswith(".done") and _number(name) < _number(os.path.basename(pending)):
                 os.unlink(os.path.join(records, name))
+
+
+def forget_appends(target: str) -> None:
+    """Remove the record of the last finished append, and the folder of records if it has nothing else.
+
+    Only for shards that are read by their names: who lists the folder during the whole append may now miss a file.
+    """
+    records = os.path.join(target, FOLDER)
+    with suppress(OSError):  # leftovers do no harm
+        for name in _records(LocalSource(target)):
+            if name.endswith(".done"):
+                os.unlink(os.path.join(records, name))
+        os.rmdir(records)
 
 
 def undo_unfinished(target: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from shardex import sources
 from shardex.errors import ArgumentError
 from shardex.files.patterns import natural_order
-from shardex.sources import ByteRange, Source
+from shardex.sources import ByteRange, Source, compression
 
 if TYPE_CHECKING:
     from shardex.files.find import Files
@@ -36,8 +36,8 @@ def present_content(
     """Return the files, with the content of compressed ones in their place.
 
     `way` is how they are read: from "access_points" (gzip, zstd with several frames), or from a decompressed "copy" in
-    the folder `cache` of at most `limit` bytes; by default by access points where there are some. Compressed tars are
-    read only if `way` says how.
+    the folder `cache` of at most `limit` bytes; by default by access points where there are some. Compressed tars
+    (``a.tar.gz`` as ``a.tar``) are read only if `way` says how.
 
     >>> import gzip, tempfile; from shardex.files.find import find; folder = tempfile.mkdtemp()
     >>> with gzip.open(os.path.join(folder, "a.jsonl.gz"), "w") as file:
@@ -76,10 +76,12 @@ def _contents(source: Source, path: str, by_content: bool) -> dict[str, sources.
     """Return the content of a compressed file, or the members of an archive; nothing for other files."""
     named = sources.compression.plain_name(path)
     if named is None:
-        kind = sources.compression.kind_of(_head(source, path)) if by_content else None
+        kind = compression.kind_of(_head(source, path)) if by_content else None
+        if kind is None:
+            return {}
         if kind == "zip":
             return _members(source, path)
-        return {} if kind is None else {path: sources.CompressedFile(path, kind)}
+        return {compression.tar_name(path) or path: sources.CompressedFile(path, kind)}
     return _members(source, path) if named[1] == "zip" else {named[0]: sources.CompressedFile(path, named[1])}
 
 

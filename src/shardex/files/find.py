@@ -49,6 +49,25 @@ What = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 _NOT_DATA = re.compile(r"(^|/)[._]")
+_ABOUT = re.compile(
+    r"(?:.*/)?(?:"
+    r"(?:readme|licen[cs]e|copying|notice|citation|changelog|contributing|authors|datasheet|dataset[-_]?card)"
+    r"(?:[-_][^./]*)?(?:\.[a-z]{2})?(?:\.(?:md|txt|rst|html|pdf))?"
+    r"|(?:md5|sha[0-9]*|check)[-_]?sums?(?:\.txt)?|[^/]+\.(?:md5|sha1|sha256|sha512|crc|sig|asc)"
+    r"|[^/]+\.(?:ya?ml|toml|ini|cfg|cff|bib|log|lock|sh|model|vocab)|makefile|thumbs\.db|notes\.md"
+    r"|(?:state|dataset_(?:infos?|dict))\.json)"
+    r"|(?:(?:[^/]+[-_])?(?:stats|config)|schema|metadata|tokenizer|vocab|added_tokens|special_tokens_map)\.json"
+    r"|(?:classes|labels|categories|vocab|merges|requirements)\.txt",
+    re.IGNORECASE,
+)
+"""Files that describe data and are none: documentation, checksums, settings; others by names at the top."""
+_BESIDE = re.compile(
+    r"(?:.*/)?metadata\.(?:csv|jsonl)|(?:[^/]+[-_])?(?:figure|logo|banner|thumbnail|teaser)[-_0-9]*\.(?:png|jpe?g|svg)",
+    re.IGNORECASE,
+)
+"""Files that describe other data if there is some: tables with more fields, pictures of a README."""
+_PICTURES = (".png", ".jpg", ".jpeg", ".JPG", ".JPEG")
+"""Extensions of which there may be very many files."""
 _EXTENSION = re.compile(r"\.[^./]+")
 
 
@@ -135,6 +154,16 @@ class Files:
     def extensions(self) -> frozenset[str]:
         """What follows the last dot in the paths of data files, with the dot, in lower case."""
         return frozenset({path[path.rfind(".") :].lower() for path in self._shown})
+
+    @cached_property
+    def data(self) -> Sequence[str]:
+        """Paths of files that may be samples: without a README and others that describe them; all paths of a list."""
+        if not self.folder or self.extensions <= {*_PICTURES}:
+            return self._shown
+        found = [path for path in self._shown if path.endswith(_PICTURES) or not _ABOUT.fullmatch(path)]
+        few = (path for path in found if "/" not in path or not path.endswith(_PICTURES))
+        beside = set(filter(_BESIDE.fullmatch, few))
+        return [path for path in found if path not in beside] or found if beside else found
 
     @cached_property
     def _shown(self) -> Sequence[str]:

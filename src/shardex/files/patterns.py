@@ -41,13 +41,14 @@ def natural_order(paths: Sequence[str]) -> list[str]:
     >>> natural_order(["part10", "Part2", "part1"])
     ['part1', 'Part2', 'part10']
     """
+    return sorted(paths, key=lambda path: (natural_key(path), path))
 
-    def key(path: str) -> tuple[list[Any], str]:
-        pieces: list[Any] = _NUMBERS.split(path.casefold())
-        pieces[1::2] = map(int, pieces[1::2])
-        return pieces, path
 
-    return sorted(paths, key=key)
+def natural_key(path: str) -> list[Any]:
+    """Return the parts of a name that count for `natural_order`: those that are the same in "Part2" and "part02"."""
+    pieces: list[Any] = _NUMBERS.split(path.casefold())
+    pieces[1::2] = map(int, pieces[1::2])
+    return pieces
 
 
 def expand_braces(pattern: str) -> list[str]:

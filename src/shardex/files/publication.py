@@ -14,6 +14,8 @@ Files that another writer has published at the same place in the meantime are re
 `Upload` publishes at a URL, where nothing can be renamed: files are uploaded or copied one by one, and each appears
 whole. A claim file, which is there from before the first one until after the last one, keeps other writers and readers
 away. Files that exist at a URL are never replaced or added to.
+
+`LocalFile` and `UploadedFile` publish one file, whose path is the target.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from shardex.files.append_together import (
     visible_paths,
 )
 from shardex.files.patterns import natural_order
-from shardex.sources import LocalSource, Place, make_folder, place_of, sync_file, sync_folder
+from shardex.sources import LocalSource, Place, make_folder, parent_of, place_of, sync_file, sync_folder
 
 MODES = ("create", "append", "overwrite")
 Copy = Callable[[Mapping[str, str], str | None], None]
@@ -406,6 +408,70 @@ class Upload(Publication):
         return is_stored and bool(paths := self.place.paths()) and CLAIM not in paths
 
 
+# -- one file -----------------------------------------------------------------------------------------------------
+
+
+class LocalFile(LocalPublication):
+    """Publishes the only file of the temporary folder as the target itself, which is a file."""
+
+    can_append = False
+
+    def check(self) -> bool:
+        """Return True if there is a file to replace."""
+        return _check_file(self.place, self.mode, os.path.lexists(self.place.url))
+
+    def publish(self, staged: LocalSource, stored: Callable[[], None]) -> None:
+        """Sync the file and link it to the target, or replace the one that is there."""
+        target, source = self.place.url, staged.path(_only_file(staged))
+        _sync(staged.root)
+        with storage_errors(target, "write"):
+            (os.replace if self.mode == "overwrite" else os.link)(source, target)
+            sync_folder(os.path.dirname(target))
+
+
+class UploadedFile(Upload):
+    """Publishes the only file of the temporary folder as one file at a URL."""
+
+    def check(self) -> bool:
+        """Return True if there is a file to replace."""
+        folder, name = self._parent
+        return _check_file(self.place, self.mode, name in folder.names(name))
+
+    @property
+    def _parent(self) -> tuple[Place, str]:
+        folder, name = parent_of(self.place.url)
+        return place_of(folder), name
+
+    def publish(self, staged: LocalSource, stored: Callable[[], None]) -> None:
+        """Store the file, which appears as a whole."""
+        (folder, name), data = self._parent, staged.map(_only_file(staged))
+        if self.mode == "overwrite":
+            folder.put(name, data)
+        elif not folder.put_if_absent(name, data):
+            _check_file(self.place, self.mode, exists=True)
+
+
+def _check_file(place: Place, mode: str, exists: bool) -> bool:
+    if mode == "append":
+        raise ArgumentError(
+            f'{place.url}: expected mode "create" or "overwrite" for one file, got "append"; samples are added to '
+            "folders of shards: write to a name without extension, and choose the format with format="
+        )
+    if mode not in MODES:
+        return check_mode(place, mode)
+    if exists and mode == "create":
+        problem = 'a file exists there already; pass mode="overwrite" to replace it'
+        raise AlreadyExistsError(errno.EEXIST, problem, place.url)
+    return exists
+
+
+def _only_file(staged: LocalSource) -> str:
+    paths = staged.paths()
+    if len(paths) != 1:
+        raise ArgumentError(f"expected a format whose samples are in one file, got {len(paths)} files; write a folder")
+    return paths[0]
+
+
 def put_claimed(
     place: Place,
     paths: Sequence[str],
@@ -460,11 +526,15 @@ def _claimed_by(place: Place) -> str:
 
 
 def publication_at(
-    path: str | os.PathLike[str], mode: str = "create", owned: str = ".*", **options: Any
+    path: str | os.PathLike[str], mode: str = "create", owned: str = ".*", *, one_file: bool = False, **options: Any
 ) -> Publication:
-    """Return how files are published in a local folder or at a URL; the arguments are those of `Publication`."""
+    """Return how files are published in a local folder or at a URL, or with `one_file` as the target itself.
+
+    The other arguments are those of `Publication`.
+    """
     place = place_of(path)
     if place.is_remote:
-        return Upload(place, mode, owned, **options)
+        return (UploadedFile if one_file else Upload)(place, mode, owned, **options)
     # The resolved path, so that a symbolic link to the folder stays a link.
-    return LocalPublication(LocalSource(os.path.realpath(place.url)), mode, owned, **options)
+    target = LocalSource(os.path.realpath(place.url))
+    return (LocalFile if one_file else LocalPublication)(target, mode, owned, **options)

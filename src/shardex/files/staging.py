@@ -139,6 +139,11 @@ class StagedWriter(AllOrNothing):
     def _finish(self) -> None:
         """Write everything that is still buffered to the stage."""
 
+    def written(self) -> str:
+        """Return the folder that has the samples that were added; nothing can be added or published any more."""
+        self._finish()
+        return self._stage.place.url
+
     def _publish(self) -> None:
         self._finish()
         self._stage.publish()
@@ -150,8 +155,8 @@ class StagedWriter(AllOrNothing):
 class Stage:
     """A temporary folder that becomes `path` when it is published; it is made with the first file.
 
-    `folder` is the path of the temporary folder, for a local target; by default it has a new name. The other options
-    are those of `Publication`.
+    `folder` is the path of the temporary folder, for a local target; by default it has a new name. With `one_file` the
+    only file in it becomes `path`. The other options are those of `Publication`.
 
     >>> import tempfile; target = os.path.join(tempfile.mkdtemp(), "new")
     >>> stage = Stage(target, "create"); stage.place.put("a.txt", b"hello"); os.path.exists(target)
@@ -170,8 +175,11 @@ class Stage:
         folder: str | None = None,
         replaces: str | None = None,
         owner: str = "",
+        one_file: bool = False,
     ) -> None:
-        self._target = publication_at(path, mode, owned, publish_last=publish_last, replaces=replaces, owner=owner)
+        self._target = publication_at(
+            path, mode, owned, publish_last=publish_last, replaces=replaces, owner=owner, one_file=one_file
+        )
         self.path, self.mode = self._target.place.url, mode
         self._exists = self._target.begin()
         self._folder = self._target.temporary_folder(folder)

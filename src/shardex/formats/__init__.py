@@ -62,6 +62,7 @@ __all__ = [
     "recognise",
     "saved_splits",
     "signature_of",
+    "target_format",
 ]
 
 if TYPES:
@@ -90,6 +91,7 @@ if TYPES:
         recognise,
         saved_splits,
         signature_of,
+        target_format,
     )
     from shardex.formats.table_rows import TableRows
 else:
@@ -103,7 +105,7 @@ else:
             "record_rows": "DictRows MappedIndex RecordRows map_files",
             "registry": "DamagedFiles Format ShardRows ShardWriter check_options format_named open_rows option_types",
             "sample_writer": "JsonEncoder SampleWriter SeriesWriter ShardSeries",
-            "signatures": "FORMATS Signature format_names matches recognise saved_splits signature_of",
+            "signatures": "FORMATS Signature format_names matches recognise saved_splits signature_of target_format",
             "table_rows": "TableRows",
         },
     )

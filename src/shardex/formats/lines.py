@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, Protocol
@@ -245,7 +245,7 @@ _PIECE = 4 << 20
 
 
 def data_files(files: Files, *extensions: tuple[str, ...]) -> Files:
-    """Return the files of a folder with the first of these kinds of extensions that any has.
+    """Return the data files of a folder with the first of these kinds of extensions that any has.
 
     Files that were named otherwise stay as they are.
     """
@@ -253,7 +253,8 @@ def data_files(files: Files, *extensions: tuple[str, ...]) -> Files:
         return files
     for some in extensions:
         if (found := files.having(*some)).paths:
-            return found
+            data = tuple(path for path in files.data if path.lower().endswith(some))
+            return replace(found, listed=data or found.paths)
     others = f"{len(files.paths)} others; to read those, name them by a pattern" if files.paths else "an empty folder"
     raise UnknownFormatError(f"{files}: expected files that end in {', '.join(extensions[0])}, got {others}")
 

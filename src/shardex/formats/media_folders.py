@@ -1,8 +1,7 @@
 """Which files of a folder are media, and what their names say: kind, class, caption, split. Pure functions of paths.
 
 Images, audio and video are recognised by their extensions, in any case. Hidden files and what systems leave behind
-(``.DS_Store``, ``__MACOSX/``) are no data. `recognise` tells whether media files are samples, or figures beside the
-shards of another format. The package `folder` reads the files, and the tables beside them.
+(``.DS_Store``, ``__MACOSX/``) are no data. The package `folder` reads the files, and the tables beside them.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from itertools import takewhile
 from shardex.errors import ArgumentError, UnknownFormatError
 from shardex.features import Audio, Feature, Image, Json, Media, Text, Video
 from shardex.files import Files, list_folder, named_split
-from shardex.formats.signatures import FORMATS, LIKELY, NO, SURE
-from shardex.sources import ByteRange
+from shardex.formats.signatures import LIKELY, NO
 
 _FEATURES: dict[str, Media] = {"image": Image(), "audio": Audio(), "video": Video()}
 KINDS = {kind: tuple(f".{one}" for one in feature.file_extensions()) for kind, feature in _FEATURES.items()}
@@ -272,47 +270,9 @@ def _below_shared(media: Sequence[str]) -> Sequence[str]:
 
 # -- recognising ----------------------------------------------------------------------------------------------------
 
-_TABLES = FORMATS["csv"].extensions
-"""Extensions of tables, which often lie beside media files: solutions, lists of files."""
-_SHARDS = tuple(
-    {one for known in FORMATS.values() for one in known.extensions + known.every} - {*EXTENSIONS, *CAPTIONS}
-)
-"""Extensions of other formats."""
-_MANY = 10
-"""With this many media files for each shard of another format, they are the samples, not figures beside the shards."""
-_HEAD = 64 << 10
-
 
 def recognise(files: Files) -> int:
-    """Recognise media files; class folders, or metadata that name files, make it sure even with tables beside them.
-
-    Media beside shards of other formats are samples only if there are more of them.
-    """
-    if not files.extensions.isdisjoint(EXTENSIONS) and files.extensions.isdisjoint(_SHARDS):
+    """Recognise media files among the data files, or in linked folders."""
+    if not files.extensions.isdisjoint(EXTENSIONS) and MediaFiles.of(files.data).kinds:
         return LIKELY
-    found = MediaFiles.of(files.paths)
-    if not found.kinds and files.has_linked_folders:
-        found = MediaFiles.of(list_folder(files).paths)
-    if not found.kinds:
-        return NO
-    sure = bool(found.tables) and _names_files(files, found.tables[0])
-    shards = [path for path in found.others if path.lower().endswith(_SHARDS)] + found.tables * (not sure)
-    if shards:
-        return _sureness(found.media, shards, sure)
-    return SURE if sure else LIKELY
-
-
-def _names_files(files: Files, table: str) -> bool:
-    """Return whether the first lines of a table say that it is about files."""
-    size = min(files.source.stat(table).size, _HEAD)
-    return FILE_NAME.encode() in bytes(files.source.read(table, [ByteRange(0, size)])[0])
-
-
-def _sureness(media: Sequence[str], shards: Sequence[str], sure: bool) -> int:
-    """Return how sure it is that media files beside shards of other formats are the samples."""
-    if len(media) <= len(shards):
-        return NO
-    tables, folders = all(path.lower().endswith(_TABLES) for path in shards), class_folders(media)
-    if sure or (tables and folders):
-        return SURE
-    return LIKELY if tables or folders or len(media) > _MANY * len(shards) else NO
+    return LIKELY if files.has_linked_folders and MediaFiles.of(list_folder(files).paths).kinds else NO

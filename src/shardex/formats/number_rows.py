@@ -180,14 +180,24 @@ class NumberWindowRows(ShardRows):
 
 
 class NumberRows(RecordRows):
-    """Samples at the locations of an index, which are those of the first array; stacked if all have one length."""
+    """Samples at the locations of an index, which are those of the first array; stacked if all have one length.
+
+    With a `shape`, the numbers of each sample, as many as `window`, have this shape.
+    """
 
     in_python = False
 
-    def __init__(self, files: Files, index: Locations, arrays: Mapping[str, np.dtype[Any]], window: int | None) -> None:
+    def __init__(
+        self,
+        files: Files,
+        index: Locations,
+        arrays: Mapping[str, np.dtype[Any]],
+        window: int | None,
+        shape: tuple[int, ...] | None = None,
+    ) -> None:
         super().__init__(files, index)
-        self.arrays, self.window = dict(arrays), window
-        self.features = Features({name: Array(dtype.name, (window,)) for name, dtype in arrays.items()})
+        self.arrays, self.window, self.shape = dict(arrays), window, shape
+        self.features = Features({name: Array(dtype.name, shape or (window,)) for name, dtype in arrays.items()})
         self._names = list(arrays)
         self.dtype = arrays[self._names[0]]
         self._others = _OtherArrays(files, [file.size for file in index.files], arrays)
@@ -230,7 +240,8 @@ class NumberRows(RecordRows):
         found = {name: Ragged(self._ranges_of(name, ranges), self.arrays[name]) for name in names}
         if self.window is None:
             return Columns(found, len(rows))
-        stacked = {name: one.values.reshape(len(rows), self.window) for name, one in found.items()}
+        shape = self.shape or (self.window,)
+        stacked = {name: one.values.reshape(len(rows), *shape) for name, one in found.items()}
         return Columns(stacked, len(rows))
 
     def lengths(self, name: str) -> Integers:
@@ -252,7 +263,7 @@ class NumberRows(RecordRows):
         found = {}
         for name in check_fields(self._names, fields):
             if (other := self._others.data.get(name)) is None:
-                found[name] = data.view(self.dtype)
+                found[name] = data.view(self.dtype) if self.shape is None else data.view(self.dtype).reshape(self.shape)
             else:
                 number, begin, length = self.index.at(row)
                 item, size = self.dtype.itemsize, self.arrays[name].itemsize

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Bytes, Feature, Features, Json, Optional, Text, Value, unwrap_optional
+from shardex.features import Bytes, Date, Feature, Features, Json, Optional, Text, Timestamp, Value, unwrap_optional
 from shardex.files import (
     Files,
     Index,
@@ -80,7 +80,14 @@ _FEATURES: dict[frozenset[str], Feature] = {
     frozenset({"int", "float"}): Value("float64"),
     frozenset({"text"}): Text(),
     frozenset({"bytes"}): Bytes(),
+    frozenset({"date"}): Date(),
+    frozenset({"time"}): Timestamp(),
+    frozenset({"date", "time"}): Timestamp(),
+    frozenset({"nano"}): Timestamp("ns"),
+    frozenset({"time", "nano"}): Timestamp("ns"),
+    frozenset({"instant"}): Timestamp(zone="UTC"),
 }
+"""Features for each set of kinds; those of dates and times are kinds of cells of CSV files."""
 _REFUSALS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -464,12 +471,12 @@ def integers_to_floats(sample: dict[str, Any], names: Sequence[str]) -> None:
             sample[name] = float(sample[name])
 
 
-def refuse_misfit(sample: Mapping[str, Any], features: Features, place: str, remedy: str) -> None:
+def refuse_misfit(sample: Mapping[str, Any], features: Features, place: Callable[[], str], remedy: str) -> None:
     """Raise an error if a record has a key that the features lack, or a value that does not fit."""
     for name, value in sample.items():
         if name not in features:
-            raise SchemaError(f"{place}: expected the fields {', '.join(features)}, got {name!r} too; {remedy}")
+            raise SchemaError(f"{place()}: expected the fields {', '.join(features)}, got {name!r} too; {remedy}")
         try:
             features[name].fit(value, stored=True)
         except SchemaError as error:
-            raise SchemaError(f"{place}: {error} - at field {name}; {remedy}") from None
+            raise SchemaError(f"{place()}: {error} - at field {name}; {remedy}") from None

@@ -48,7 +48,10 @@ class ShardWriter(Protocol):
     def append(self, sample: Mapping[str, Any]) -> None:
         """Add one sample. After an error the sample is not written and the writer stays usable."""
 
-    # A writer may also have ``write(columns)``, which adds many samples at once; the files are the same.
+    # A writer may also have
+    # - ``write(columns)``, which adds many samples at once; the files are the same;
+    # - ``written()``, which returns the samples that were added, as rows or as a folder to open: they are written
+    #   again by another writer if the fields of a stream turn out to need other features. Then comes `abort`.
 
     def close(self) -> None:
         """Make everything durable and visible in one step."""
@@ -125,6 +128,8 @@ class Format:
     """Format of the parts of a job, if not this one: their samples are written again before they are published."""
     name_field: str | None = None
     """Field with a name for each sample; the writer numbers samples that have none."""
+    only_field: str | None = None
+    """Name that the only field gets when it is read, if files do not store it and `open` has an option `field`."""
     stores_schema: bool = False
     """True if the files store their features, so that an append needs no schema."""
     self_describing: bool = False
@@ -137,6 +142,11 @@ class Format:
     """Rows of one file, indexed in memory only; for formats whose samples hold JSON (see `extracted_columns`)."""
     damaged: DamagedFiles = field(default_factory=DamagedFiles)
 
+    def lost_name(self, features: Features) -> str | None:
+        """Return the name of the only field if files do not store it, and it is read under another one."""
+        name = next(iter(features), None)
+        return name if self.only_field not in (None, name) else None
+
     def existing_schema(self, place: Place, mode: str) -> Features | None:
         """Return the features of the dataset at `place` if `mode` is "append" and the files store them.
 
@@ -145,7 +155,7 @@ class Format:
         if self.is_dataset is not None and not self.is_dataset(place):
             return None
         there = shardex.files.check_mode(place, mode, known=self.is_dataset is not None)
-        return self.open(find(place.url)).features if self.stores_schema and there and mode == "append" else None
+        return self.open(find(place.url)).stored_features if self.stores_schema and there and mode == "append" else None
 
 
 @dataclass(frozen=True)
@@ -178,6 +188,11 @@ class ShardRows(AbstractRows):
     def features(self) -> Features:
         """Name and feature of each field; subclasses define it or set it."""
         raise NotImplementedError
+
+    @property
+    def stored_features(self) -> Features | None:
+        """The features that samples to append must have; None if the files do not store them."""
+        return self.features
 
     @cached_property
     def fingerprint(self) -> str:

@@ -65,6 +65,8 @@ class FinishedPart(msgspec.Struct, frozen=True):
     files: list[str]
     rows: int
     left_out: list[LeftOut] = []
+    fields: dict[str, Any] | None = None
+    """JSON of the features of its samples, if they are inferred."""
 
 
 class Commit(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ which puts an order and a choice of fields above them.
 - `layers`: the base class; rows converted to a class, or with other names for their fields
 - `stacked_rows`: several fields as one array
 - `map_rows`: rows mapped by a function of a sample or of a batch
+- `added_rows`: rows with more fields, which functions compute
 - `function_calls`: calls functions of users on samples and batches, and checks what they return
 - `typed_views`: finds the layer for a type or lens, and writes changed views back
 """
@@ -15,6 +16,7 @@ which puts an order and a choice of fields above them.
 from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
+    "ClassNameRows",
     "Decoding",
     "Layer",
     "MediaRows",
@@ -37,6 +39,7 @@ __all__ = [
     "decoded_rows",
     "decodings_of",
     "features_wanted_by",
+    "inferred_of_results",
     "innermost_rows",
     "lens_to",
     "lens_view",
@@ -45,13 +48,13 @@ __all__ = [
     "numpy_samples",
     "over_stored",
     "place_of_rows",
-    "results_features",
     "sample_of_view",
     "sample_results",
     "sample_type_of",
     "time_in_functions",
     "typed_view",
     "undecoded",
+    "view_with_fields",
     "with_decodings",
 ]
 
@@ -68,8 +71,8 @@ if TYPES:
         sample_results,
         time_in_functions,
     )
-    from shardex.layers.layers import Layer, RenamedRows, TypedRows, innermost_rows, sample_type_of
-    from shardex.layers.map_rows import below_functions, numpy_samples, results_features
+    from shardex.layers.layers import ClassNameRows, Layer, RenamedRows, TypedRows, innermost_rows, sample_type_of
+    from shardex.layers.map_rows import below_functions, inferred_of_results, numpy_samples
     from shardex.layers.media_rows import (
         MediaRows,
         StoredMedia,
@@ -92,6 +95,7 @@ if TYPES:
         mapped_view,
         sample_of_view,
         typed_view,
+        view_with_fields,
     )
 else:
     import_later(
@@ -100,12 +104,12 @@ else:
             "field_decoders": "Decoding decode_alike",
             "function_calls": "SampleFailure batch_result call_function column_result copied copied_lists "
             "place_of_rows sample_results time_in_functions",
-            "layers": "Layer RenamedRows TypedRows innermost_rows sample_type_of",
-            "map_rows": "below_functions numpy_samples results_features",
+            "layers": "ClassNameRows Layer RenamedRows TypedRows innermost_rows sample_type_of",
+            "map_rows": "below_functions inferred_of_results numpy_samples",
             "media_rows": "MediaRows StoredMedia common_decodings decoded_rows decodings_of media_decoded over_stored "
             "undecoded with_decodings",
             "stacked_rows": "StackedRows",
             "typed_views": "changes check_callable check_type features_wanted_by lens_to lens_view mapped_view "
-            "sample_of_view typed_view",
+            "sample_of_view typed_view view_with_fields",
         },
     )

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from shardex.columns import check_fields
 from shardex.errors import SchemaError
-from shardex.features import Feature, Features
-from shardex.kernel import Columns, Integers, digest
+from shardex.features import ClassLabel, Feature, Features, Optional, Text
+from shardex.kernel import Columns, Integers, digest, values_of
 from shardex.rows import AbstractRows, Keyed, remember
 from shardex.samples import ClassFitter, DictSample, feature_in_class, record_of, schema_conflicts
 
@@ -280,3 +280,54 @@ class RenamedRows(Layer):
     def lengths(self, name: str) -> Integers:
         """Return the lengths of arrays, from the rows below."""
         return self.below.lengths(*self._old_names([name]))
+
+
+# -- names of classes -----------------------------------------------------------------------------------------
+
+
+class ClassNameRows(RenamedRows):
+    """The rows below, with the names of classes in the place of their numbers in some fields."""
+
+    def __init__(self, below: AbstractRows, labels: Mapping[str, ClassLabel]) -> None:
+        super().__init__(below, {name: name for name in below.features})
+        self._labels = labels
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ClassNameRows, (self.below, self._labels)
+
+    @property
+    def features(self) -> Features:
+        """Features of the rows below, with text for names."""
+        have = super().features
+        text = {name: Optional(Text()) if have[name].optional else Text() for name in self._labels}
+        return Features({**have, **text})
+
+    @property
+    def stored(self) -> AbstractRows:
+        """The stored rows below, with names."""
+        return ClassNameRows(self.below.stored, self._labels)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the fingerprint of the rows below and the names."""
+        return digest("class names", self.below.fingerprint, {n: one.names for n, one in sorted(self._labels.items())})
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Read the columns below and look names up."""
+        found = super().read(rows, fields)
+        for name in self._labels.keys() & found.data.keys():
+            label, numbers = self._labels[name], values_of(found.data[name])
+            found.data[name] = [None if number is None else label.name(number) for number in numbers]
+        return found
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Read one sample."""
+        return AbstractRows.sample(self, row, fields)
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """The Arrow column of the field in the rows below; None for names."""
+        return None if name in self._labels else super().column(name)
+
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
+        """Return the columns below, or names."""
+        return AbstractRows.sql_columns(self, names)

@@ -20,11 +20,11 @@ from shardex.features import (
     ClassLabel,
     Feature,
     Features,
+    Inferred,
     Optional,
     Value,
     conversions,
     dtypes,
-    infer_or_json,
     is_tensor,
     stack_arrays,
     unwrap_optional,
@@ -127,7 +127,7 @@ class MapRows(Layer):
             return self._schema
         if is_sample_class(self.sample_type):
             return record_of(self.sample_type).features
-        return results_features(list(self._first_results()), self._features_below())
+        return inferred_of_results(list(self._first_results()), self._features_below()).features
 
     def _features_below(self) -> Features:
         try:
@@ -171,7 +171,10 @@ class MapRows(Layer):
         """Read the rows below, call the function, and convert the results to their features."""
         if len(rows) > _ALWAYS_AT_ONCE and len(rows) > (most := self._rows_at_once):
             parts = (rows[begin : begin + most] for begin in range(0, len(rows), most))
-            return Columns.concat([self.read(part, fields) for part in parts])
+            return Columns.concat([self._read(part, fields) for part in parts])
+        return self._read(rows, fields)
+
+    def _read(self, rows: Integers, fields: Sequence[str] | None) -> Columns:
         found = self._results(rows)
         if self._type is not DictSample and is_sample_class(self.sample_type):
             names = check_fields(list(self.features), fields)
@@ -476,14 +479,14 @@ def below_functions(rows: AbstractRows, fields: Sequence[str] | None) -> tuple[A
     return rows, fields
 
 
-def results_features(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], below: Features) -> Features:
+def inferred_of_results(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], below: Features) -> Inferred:
     """Return features that fit all results; a field that has its given value in all of them keeps its feature."""
-    found = dict(infer_or_json([made for _, made in pairs]))
+    found = dict(Inferred.or_json([made for _, made in pairs]).fields)
     for name in found.keys() & below.keys():
         values = [(given.get(name, MISSING), made[name]) for given, made in pairs if name in made]
         if all(unchanged(old, new) for old, new in values):
             found[name] = below[name] if len(values) == len(pairs) else Optional(below[name])
-    return Features(found)
+    return Inferred(found)
 
 
 def unchanged(old: Any, new: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from shardex.errors import ArgumentError, LensError, SchemaError
 from shardex.features import Feature, Features, Optional, describe
+from shardex.layers.added_rows import AddedRows, FieldFunctions
 from shardex.layers.layers import sample_type_of
 from shardex.layers.map_rows import BatchMapRows, MapRows, unchanged
 from shardex.layers.media_rows import typed_rows
@@ -94,6 +95,26 @@ def mapped_view(
     check_callable(function, "batch" if batched else "sample")
     features = None if schema is None else Features.of(schema)
     return (BatchMapRows if batched else MapRows)(rows, function, fields, schema=features)
+
+
+def view_with_fields(
+    rows: AbstractRows, fields: Sequence[str] | None, functions: Mapping[str, Any], schema: Any
+) -> AbstractRows:
+    """Return rows with fields that functions of samples compute."""
+    if not functions:
+        raise ArgumentError("expected functions of samples by field, such as with_fields(z=f), got none")
+    for name, function in functions.items():
+        if not callable(function):
+            raise ArgumentError(
+                f"expected a function of a sample, got {describe(function)} - at field {name}; for values that are "
+                f'known, join columns: sx.join([ds, sx.open({{"{name}": values}})])'
+            )
+    features = None if schema is None else Features.of(schema)
+    if features is not None and features.keys() != functions.keys():
+        raise ArgumentError(
+            f"expected a schema of the fields that are computed ({', '.join(functions)}), got {features}"
+        )
+    return AddedRows(rows, FieldFunctions(dict(functions)), fields, schema=features)
 
 
 # -- putting views back ----------------------------------------------------------------------------------------

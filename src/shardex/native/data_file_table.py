@@ -126,7 +126,7 @@ def decode_table(foot: Any, end: int, where: str) -> FileTable:
 
     Every number is checked, so that a wrong one is an error here and not later.
 
-    >>> layout = BatchLayout(3, np.array([0]), np.array([[0, 0], [64, 24]]))
+    >>> layout = ipc.BatchLayout(3, np.array([0]), np.array([[0, 0], [64, 24]]))
     >>> table = encode_table([3], [88], [layout], np.array([7], np.uint32), 0)
     >>> decode_table(END_OF_STREAM + table, 88, "x.arrow").buffers.tolist()
     [[[0, 0], [64, 24]]]

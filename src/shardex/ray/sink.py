@@ -18,7 +18,7 @@ from ray.data.block import BlockAccessor
 from shardex.dataset import Dataset, Writer, open, publish_parts
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Features
-from shardex.formats import check_options, format_named
+from shardex.formats import check_options, format_named, target_format
 from shardex.jobs import FinishedPart, JobFolder
 from shardex.kernel import Columns
 from shardex.ray.blocks import dataset_of
@@ -29,7 +29,7 @@ _SCHEMA = "schema.json"
 
 
 def sink(
-    path: str | os.PathLike[str], schema: Any = None, *, format: str = "arrow", mode: str = "create", **options: Any
+    path: str | os.PathLike[str], schema: Any = None, *, format: str | None = None, mode: str = "create", **options: Any
 ) -> ShardexDatasink:
     """Return a sink of Ray Data that writes a dataset: ``ray_dataset.write_datasink(sx.ray.sink(path))``.
 
@@ -38,6 +38,9 @@ def sink(
     give a schema. The rows have the order of Ray's blocks, which is that of the source with
     ``DataContext.get_current().execution_options.preserve_order = True``.
     """
+    format, is_file = target_format(os.fspath(path), format)
+    if is_file:
+        raise ArgumentError(f"expected the name of a folder, which Ray's tasks write to, got {os.fspath(path)!r}")
     return ShardexDatasink(os.fspath(path), schema, format, mode, options)
 
 

@@ -80,7 +80,9 @@ def conversion_of(hint: Any, json: bool = False) -> Conversion:
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return Conversion(lambda value: _member(value, hint).value, lambda value: _member(value, hint))
     if is_sample_class(hint):
-        return Conversion(lambda value: _values(value, hint), lambda value: record_of(hint, json).make(dict(value)))
+        return Conversion(
+            lambda value: _values(value, hint, json), lambda value: record_of(hint, json).make(dict(value))
+        )
     return Conversion()
 
 
@@ -133,7 +135,7 @@ def _json_array(feature: Feature) -> Conversion:
         found = _array(value)
         return found if isinstance(found, np.ndarray) else np.asarray(found, dtype)
 
-    return Conversion(_array, typed)
+    return Conversion(_listed, typed)
 
 
 def _unchanged(value: Any) -> Any:
@@ -148,6 +150,12 @@ def _mapping(value: Any) -> Mapping[Any, Any]:
 
 def _array(value: Any) -> Any:
     return codecs.COMPACT.decode(value) if isinstance(value, bytes | memoryview) else value
+
+
+def _listed(value: Any) -> Any:
+    """Return an array as a list: the type says which dtype it has when it is read."""
+    found = _array(value)
+    return found.tolist() if isinstance(found, np.ndarray) and found.dtype.kind in "biuf" else found
 
 
 def _optional(convert: Convert | None) -> Convert | None:
@@ -196,12 +204,12 @@ def _member(value: Any, kind: type[enum.Enum]) -> enum.Enum:
         raise SchemaError(f"expected a {kind.__name__}, one of {values}, got {describe(value)}") from None
 
 
-def _values(value: Any, kind: type) -> Any:
+def _values(value: Any, kind: type, json: bool) -> Any:
     """Return the plain form of an instance, or of a dict of its fields."""
     if isinstance(value, Mapping):
-        return record_of(kind).plain(value)
+        return record_of(kind, json).plain(value)
     if not typing.is_typeddict(kind) and isinstance(value, kind):
-        return record_of(kind).values(value)
+        return record_of(kind, json).values(value)
     raise SchemaError(f"expected a {kind.__name__}, got {describe(value)}")
 
 

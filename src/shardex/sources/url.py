@@ -42,13 +42,18 @@ def is_local(text: str) -> bool:
 
 
 def absolute_path(text: str) -> str:
-    """Return a local path or ``file://`` URL as an absolute path; refuse commands and other URLs."""
+    """Return a local path or ``file:`` URL as an absolute path; refuse commands and other URLs.
+
+    >>> absolute_path("file:///a/b"), absolute_path("file:/a/b")
+    ('/a/b', '/a/b')
+    """
     check_text(text)
     if text.startswith("pipe:"):
         raise UnsafeError(f"expected a path, got {text!r}: shardex never runs commands")
     if "://" in text and not text.startswith("file://"):
         raise UnknownFormatError(f"expected a local path, got the URL {text!r}")
-    return os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
+    path = text[5:] if text.startswith("file:/") and not text.startswith("file://") else text.removeprefix("file://")
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def place_of(path: str | os.PathLike[str]) -> Place:

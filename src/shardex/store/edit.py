@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.dataset import Dataset, samples_of
+from shardex.dataset import Dataset, in_classes_of, samples_of
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
 from shardex.features import Features
@@ -171,7 +171,8 @@ class Edit(AllOrNothing):
     def extend(self, samples: Any) -> None:
         """Add many samples: of an iterable, a dataset, a DataFrame, or a dict of columns."""
         many = samples_of(samples)
-        many = many.stored if isinstance(many, Dataset) else many  # media are copied as they are
+        if isinstance(many, Dataset):
+            many = in_classes_of(many.stored, Features(self._features))  # media are copied as they are
         for sample in Bar(many, desc="append", unit=" samples", disable=self._quiet, leave=False):
             self.append(sample)
 

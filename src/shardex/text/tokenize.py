@@ -15,7 +15,7 @@ from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.features import Array, Feature, Features, Json, Text, unwrap_optional
 from shardex.features import Sequence as ListOf
-from shardex.formats import format_named
+from shardex.formats import format_named, target_format
 from shardex.kernel import byte_size
 from shardex.samples import Batch, DictSample
 from shardex.text.chat import LOSS_MASK, ChatEncoder, TrainOn, template_of
@@ -54,7 +54,7 @@ def tokenize(
     workers: int | None = None,
     executor: ExecutorLike = None,
     on_error: str = "raise",
-    format: str = "tokens",
+    format: str | None = None,
     mode: str = "create",
     progress: bool | None = None,
     **options: Any,
@@ -84,8 +84,9 @@ def tokenize(
     a text; the template gets them, a function as its second argument.
 
     Without `workers` the threads of the tokenizer use all cores; `workers` processes have one thread each. `executor`,
-    `on_error`, `mode`, the way to continue after a kill, and `options` of the format are those of `write`. The
-    tokenizer, its vocabulary size, `bos`, `eos` and the other arguments are stored with the data (`Dataset.metadata`).
+    `on_error`, `mode`, the way to continue after a kill, and `options` of the format are those of `write`. The format
+    is that of the extension of `out`, by default "tokens". The tokenizer, its vocabulary size, `bos`, `eos` and the
+    other arguments are stored with the data (`Dataset.metadata`).
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> documents = [{"text": "ab"}, {"text": ""}, {"text": "c"}]
@@ -93,6 +94,7 @@ def tokenize(
     >>> [one.tokens.tolist() for one in ds]
     [[97, 98, 0], [0], [99, 0]]
     """
+    format, _ = target_format(os.fspath(out), format, "tokens")
     source, kept = _opened(inputs), (keep,) if isinstance(keep, str) else tuple(keep)
     adapter = adapter_of(tokenizer, add_special_tokens=add_special_tokens, batched=batched)
     first, last = special_id(adapter, bos, "bos"), special_id(adapter, eos, "eos")

@@ -1,11 +1,12 @@
 """Content identifiers are those of IPLD: known vectors, canonical order of keys, and refused values."""
 
+import hashlib
 from typing import Any
 
 import pytest
 
 from shardex.compat.atdata import generate_cid, verify_cid
-from shardex.compat.atdata._cid import _cbor, generate_cid_from_bytes
+from shardex.compat.atdata._cid import _cbor, generate_cid_from_bytes, parse_cid
 from shardex.errors import SchemaError
 
 CBOR: list[tuple[Any, str]] = [
@@ -44,6 +45,16 @@ def test_known_identifiers() -> None:
     assert generate_cid({}) == "bafyreigbtj4x7ip5legnfznufuopl4sg4knzc2cof6duas4b3q2fy6swua"
     assert generate_cid({"hello": "world"}) == "bafyreidykglsfhoixmivffc5uwhcgshx4j465xwqntbmu43nb2dzqwfvae"
     assert generate_cid_from_bytes(b"\xa0") == generate_cid({})
+
+
+def test_parse() -> None:
+    found = parse_cid(generate_cid({"hello": "world"}))
+    assert (found["version"], found["codec"], found["hash"]["code"], found["hash"]["size"]) == (1, 0x71, 0x12, 32)
+    cbor = b"\xa1\x65hello\x65world"
+    assert found["hash"]["digest"] == hashlib.sha256(cbor).digest()
+    for wrong in ("", "b", "Qm123", "bafy!", generate_cid([1])[:-8]):
+        with pytest.raises(ValueError, match="content identifier"):
+            parse_cid(wrong)
 
 
 def test_verify() -> None:

@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from pyarrow.lib import ArrowException
 
 from shardex.compat import atdata
+from shardex.errors import ShardexError, TruncatedShardError
 from tests.compat.atdata.sample_classes import Label, Name, Picture, Size, picture, write_shards, write_tar
 from tests.servers import web
 from tests.servers.faulty import FaultyServer
@@ -98,6 +100,56 @@ def test_select(ds: atdata.Dataset[Any]) -> None:
     for wrong in ([COUNT], [-1], [0, 99]):
         with pytest.raises(IndexError, match=str(wrong[-1])):
             ds.select(wrong)
+
+
+def test_positions_and_slices(ds: atdata.Dataset[Any]) -> None:
+    """The original had neither; slices and lists of positions are lists, as of `select`."""
+    assert [ds[k].number for k in (0, -1, np.int64(4))] == [0, 9, 4]
+    assert numbers(ds[2:5]) == [2, 3, 4] and numbers(ds[::-4]) == [9, 5, 1] and numbers(ds[[-1, 0]]) == [9, 0]
+    assert ds[7:7] == [] and ds[99:] == []
+    for wrong in (COUNT, -COUNT - 1):
+        with pytest.raises(IndexError, match=str(wrong)):
+            _ = ds[wrong]
+    odd = ds.filter(is_odd).map(lambda one: one.number)
+    assert (odd[-1], odd[1:3], len(odd)) == (9, [3, 5], 5)
+
+
+def test_conditions_are_asked_once_for_random_access(ds: atdata.Dataset[Any]) -> None:
+    seen: list[int] = []
+
+    def is_late(sample: Any) -> bool:
+        seen.append(sample.number)
+        return bool(sample.number > 5)
+
+    view = ds.filter(is_late)
+    assert [view[k].number for k in (0, 1, -1)] == [6, 7, 9]
+    assert seen == [*range(COUNT), 6, 7, 9]
+
+
+def test_data_loader_of_a_dataset(ds: atdata.Dataset[Any]) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    batches = list(data.DataLoader(ds, batch_size=4, collate_fn=list))
+    assert [numbers(batch) for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+@pytest.mark.parametrize("kind", ["cut", "no tar", "missing"])
+def test_shards_before_a_broken_one_come_first(kind: str, tmp_path: Path) -> None:
+    """As from WebDataset, whose errors are those of tarfile; a shuffle of all samples needs all shards."""
+    pattern = write_shards(tmp_path, COUNT)
+    second = tmp_path / "data-000001.tar"
+    if kind == "missing":
+        second.unlink()
+    else:
+        second.write_bytes(second.read_bytes()[:3000] if kind == "cut" else b"no tar" * 1000)
+    error: Any = FileNotFoundError if kind == "missing" else tarfile.TarError
+    ds, seen = atdata.Dataset[PICTURE](pattern), list[int]()
+    with pytest.raises(error, match="data-000001") as caught:
+        seen.extend(one.number for one in ds.ordered())
+    assert seen == [0, 1, 2, 3] and isinstance(caught.value, ShardexError)
+    assert kind != "cut" or isinstance(caught.value, TruncatedShardError)
+    assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
+    with pytest.raises(error):
+        next(iter(ds.shuffled()))
 
 
 def test_get(ds: atdata.Dataset[Any], pattern: str) -> None:

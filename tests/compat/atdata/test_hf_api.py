@@ -41,6 +41,31 @@ def test_folder(folder: Path) -> None:
     assert load_dataset(str(folder), streaming=True).streaming
 
 
+def test_folders_of_splits(tmp_path: Path) -> None:
+    """The document's load_dataset("./data") has data/train and data/test; words of folders above do not count then."""
+    data = tmp_path / "test" / "data"
+    for k, name in enumerate(("train/a-0.tar", "train/more/a-1.tar", "test/a-0.tar", ".hidden/c.tar")):
+        write_tar(data / name, [picture(k)])
+    (data / "train" / "loop").symlink_to(data)
+    (data / "val").symlink_to(data / "test")
+    splits = load_dataset(str(data), PICTURE)
+    assert {name: numbers(one) for name, one in splits.items()} == {"test": [2], "train": [0, 1], "validation": [2]}
+    assert numbers(load_dataset(str(data / "train"), PICTURE, split="train")) == [0, 1]
+
+
+def test_urls_of_files(folder: Path) -> None:
+    for scheme in ("file://", "file:", "file://localhost"):
+        url = f"{scheme}{folder}"
+        assert set(load_dataset(url, PICTURE)) == {"test", "train", "validation"}
+        assert numbers(load_dataset(f"{url}/train-*.tar", PICTURE, split="train")) == [0, 1]
+        assert numbers(load_dataset(str(folder), PICTURE, split="train", data_files=f"{url}/val-0.tar")) == [3]
+        source = atdata.URLSource(f"{url}/train-{{000..001}}.tar")
+        assert numbers(atdata.Dataset[PICTURE](source)) == [0, 1]
+        assert source.list_shards()[0] == f"{url}/train-000.tar"
+        with source.open_shard(f"{url}/train-000.tar") as stream:
+            assert stream.read(1)
+
+
 def test_names_that_share_no_beginning_and_end(tmp_path: Path) -> None:
     """B3.6: a folder of a.tar and ab.tar was not found."""
     for k, name in enumerate(("a", "ab", "b,c")):
@@ -83,13 +108,13 @@ def test_remote_patterns(folder: Path, bucket: str) -> None:
         ("x/val/0.tar", "validation"),
         ("test/0.tar", "test"),
         ("test/train-0.tar", "train"),
-        ("0.tar", "train"),
-        ("test.tar", "train"),
-        ("latest-0.tar", "train"),
+        ("0.tar", None),
+        ("test.tar", None),
+        ("latest-0.tar", None),
         ("s3://bucket/test/data-0.tar", "test"),
     ],
 )
-def test_splits_by_name(path: str, split: str) -> None:
+def test_splits_by_name(path: str, split: str | None) -> None:
     assert _split_of(path) == split
 
 

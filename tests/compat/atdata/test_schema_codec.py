@@ -50,7 +50,9 @@ def test_record_of_a_class() -> None:
         field("flag", "primitive", primitive="bool", optional=True),
     ]
     record["$ref"] = _make_schema_ref("Example", "1.2.0")
-    assert LocalSchemaRecord.from_dict(record).to_dict() == record
+    assert (made := LocalSchemaRecord.from_dict(record)).to_dict() == record
+    assert made["fields"][0]["name"] == made.fields[0].get("name") == record["fields"][0]["name"]
+    assert (made.get("$ref"), made.get("none", 3), "version" in made) == (record["$ref"], 3, True)
     assert _parse_schema_ref(record["$ref"]) == ("Example", "1.2.0")
 
 

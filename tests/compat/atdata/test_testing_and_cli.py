@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardex.compat.atdata import DictSample, main, packable, write_samples
-from shardex.compat.atdata.testing import make_dataset, make_samples
+from shardex.compat.atdata import Dataset, DictSample, main, packable, write_samples
+from shardex.compat.atdata.testing import make_dataset, make_samples, tmp_dataset
 from tests.compat.atdata.samples_for_manifests import Shot, shots
+
+__all__ = ["tmp_dataset"]
 
 
 @packable
@@ -54,6 +56,10 @@ def test_make_dataset(tmp_path: Path) -> None:
     assert type(make_dataset(tmp_path, shots(2), sample_type=DictSample).head(1)[0]) is DictSample
     with pytest.raises(ValueError, match="at least one"):
         make_dataset(tmp_path, [])
+
+
+def test_fixture(tmp_dataset: Dataset[Any]) -> None:
+    assert [(one.name, one.value) for one in tmp_dataset[:2]] == [("s0", 0), ("s1", 1)] and len(tmp_dataset) == 10
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

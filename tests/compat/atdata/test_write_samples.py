@@ -120,6 +120,18 @@ def test_dict_samples(tmp_path: Path) -> None:
     assert [one.to_dict() for one in ds] == [{"x": 1, "y": "a"}, {"x": 2}]
 
 
+def test_only_shards_are_left(tmp_path: Path) -> None:
+    """Records of appends stayed in a folder .shardex beside shards that were added to a folder."""
+    for _ in range(2):  # the second time they are replaced
+        write_samples(shots(4), tmp_path / "train.tar", maxcount=2)
+        assert sorted(os.listdir(tmp_path)) == ["train-000000.tar", "train-000001.tar"]
+
+
+def test_urls_of_files(tmp_path: Path) -> None:
+    ds = write_samples(shots(3), f"file://{tmp_path}/a.tar")
+    assert list(ds) == shots(3) == list(Dataset[Shot](f"file:{tmp_path}/a.tar"))
+
+
 def test_existing_shards_are_replaced_and_other_files_stay(tmp_path: Path) -> None:
     write_samples(shots(10), tmp_path / "train.tar", maxcount=2, manifest=True)
     write_samples(shots(3), tmp_path / "other.tar")

@@ -92,7 +92,9 @@ def write_inputs(folder: Path) -> None:
 def names_to_sort() -> list[list[str]]:
     rng = random.Random(0)
     words = ["part", "Part", "a", "B", "-", "_", ".", "/", " ", "1", "2", "10", "007", "x1y", "é"]
-    return [["/d/" + "".join(rng.choices(words, k=5)) + str(k) for k in range(20)] for _ in range(40)]
+    numbered = [["/d/" + "".join(rng.choices(words, k=5)) + str(k) for k in range(20)] for _ in range(40)]
+    similar = [["".join(rng.choices(["a", "A", "1", "01"], k=4)) for _ in range(20)] for _ in range(20)]
+    return [*numbered, *similar]
 
 
 QUESTIONS: dict[str, list[Any]] = {

@@ -220,7 +220,7 @@ def test_cache_tells_shardex_what_it_holds(tmp_path: Path) -> None:
 def test_videos_are_in_the_folder_of_the_cache(tmp_path: Path) -> None:
     (tmp_path / "v.mp4").write_bytes(b"video")
     for _ in range(2):  # the second one replaces the first
-        features = Features({"v": Video(), "w": Video("bytes")})
+        features = Features({"v": Video("path"), "w": Video("bytes")})
         rows: list[tuple[int, dict[str, Any]]] = [
             (0, {"v": tmp_path / "v.mp4", "w": b"other"}),
             (1, {"v": None, "w": None}),
@@ -235,7 +235,7 @@ def test_videos_are_in_the_folder_of_the_cache(tmp_path: Path) -> None:
 
 def test_videos_of_one_path_are_different_files(tmp_path: Path) -> None:
     """A builder extracts one video after the other to the same path."""
-    path, features = tmp_path / "v.mp4", Features({"v": Video()})
+    path, features = tmp_path / "v.mp4", Features({"v": Video("path")})
 
     def extracted() -> Iterator[tuple[int, dict[str, Any]]]:
         for number in range(3):
@@ -256,7 +256,7 @@ def test_videos_of_one_path_are_different_files(tmp_path: Path) -> None:
 def test_relative_paths_stay_valid_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("v.mp4").write_bytes(b"video")
-    features = Features({"v": Video()})
+    features = Features({"v": Video("path")})
     write_sharded_arrow_cache([(0, {"v": "v.mp4"})], features, "a")
     backend = open_cache("a", features).backend
     ds = StableDataset(features, DatasetInfo(features), backend=backend)
@@ -283,7 +283,7 @@ def test_images_are_encoded_in_threads(tmp_path: Path) -> None:
             assert row["bytes"] == b"any %d" % n and row["path"] == b"file %d" % n and row["none"] is None
 
 
-@pytest.mark.parametrize("other", [Video(), Video("bytes"), Sequence(Image())])
+@pytest.mark.parametrize("other", [Video("path"), Video("bytes"), Sequence(Image())])
 def test_files_that_a_generator_overwrites_are_read_before(tmp_path: Path, other: FeatureType) -> None:
     path, features = tmp_path / "v.mp4", Features({"image": Image(), "other": other})
 
@@ -334,12 +334,30 @@ def test_features_that_derive_from_image_encode_themselves(tmp_path: Path) -> No
 # -- wrong input --------------------------------------------------------------------------------------------------
 
 
-def test_missing_columns_are_errors(tmp_path: Path) -> None:
-    """Defect 7 of E3: they became null without a word."""
+def test_missing_columns_are_null(tmp_path: Path) -> None:
+    """As document 004 says; a name that no example has is probably wrong."""
     features = Features({"a": Value("int8"), "b": Value("int8")})
-    with pytest.raises(KeyError, match="'b' - at sample 1"):
-        write_sharded_arrow_cache([(0, {"a": 1, "b": None}), (1, {"a": 1})], features, tmp_path / "a")
-    assert os.listdir(tmp_path) == []
+    write_sharded_arrow_cache([(0, {"a": 1, "b": 2}), (1, {"a": 3})], features, tmp_path / "a")
+    assert stored_rows(tmp_path / "a") == [{"a": 1, "b": 2}, {"a": 3, "b": None}]
+    with pytest.warns(UserWarning, match="no example has the columns b"):
+        write_sharded_arrow_cache([(0, {"a": 1}), (1, {})], features, tmp_path / "a")
+    assert stored_rows(tmp_path / "a") == [{"a": 1, "b": None}, {"a": None, "b": None}]
+
+
+def test_fingerprint_is_that_of_the_version_whose_features_they_are(tmp_path: Path) -> None:
+    """Features without options are those of document 004, with options those of newer versions."""
+    for features, text in (
+        (Features({"i": Image(), "v": Video()}), "{'i': Image(), 'v': Video()}"),
+        (
+            Features({"i": Image("PNG"), "v": Video("path")}),
+            "{'i': Image(encode_format='PNG'), 'v': Video(storage='path')}",
+        ),
+    ):
+        write_sharded_arrow_cache([(0, {"i": None, "v": None})], features, tmp_path / "a")
+        written = json.loads((tmp_path / "a" / "_metadata.json").read_text())["schema_fingerprint"]
+        assert written == hashlib.sha256(text.encode()).hexdigest()[:16]
+        for other in (features, Features({"i": Image("PNG"), "v": Video()})):
+            assert validate_sharded_cache(tmp_path / "a", other).num_rows == 1
 
 
 def test_other_keys_are_left_out(tmp_path: Path) -> None:
@@ -589,7 +607,7 @@ def test_shardex_reads_the_videos_of_a_cache(tmp_path: Path) -> None:
     frames[1] = 200
     path = tmp_path / "v.mkv"
     path.write_bytes(encode_video(frames, "mkv", rate=25))
-    features = Features({"file": Video(), "bytes": Video("bytes")})
+    features = Features({"file": Video("path"), "bytes": Video("bytes")})
     examples: list[dict[str, Any]] = [{"file": path, "bytes": path.read_bytes()}, {"file": None, "bytes": None}]
     write_sharded_arrow_cache(enumerate(examples), features, tmp_path / "a")
     path.unlink()

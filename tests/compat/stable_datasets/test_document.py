@@ -99,6 +99,19 @@ def test_other_values_are_encoded_as_documented() -> None:
         cache.encode_example({"label": "bird"}, features)
 
 
+def test_videos_are_stored_as_they_are_given(tmp_path: Path) -> None:
+    """The path as text; the file need not exist."""
+    rows: list[tuple[int, dict[str, Any]]] = [
+        (0, {"video": "clips/1.mp4"}),
+        (1, {"video": Path("no/2.xyz")}),
+        (2, {"video": None}),
+    ]
+    cache.write_sharded_arrow_cache(rows, Features({"video": Video()}), tmp_path / "a")
+    column = cache.read_shard(tmp_path / "a" / "shard-00000.arrow").column("video")
+    assert (column.type, column.to_pylist()) == (pa.string(), ["clips/1.mp4", "no/2.xyz", None])
+    assert sorted(os.listdir(tmp_path / "a")) == ["_metadata.json", "shard-00000.arrow"]
+
+
 def test_names_of_folders() -> None:
     digest = hashlib.sha256(b"MNIST:1.0.0:plain:test").hexdigest()[:16]
     assert cache.cache_fingerprint("MNIST", "1.0.0", "plain", "test") == f"mnist_plain_test_{digest}"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
+from shardex.compat.stable_datasets.features import Array3D, Array4D, Sequence, Value
 from shardex.compat.stable_datasets.formatting import (
     NumpyFormatter,
     PythonFormatter,
@@ -15,6 +16,7 @@ from shardex.compat.stable_datasets.formatting import (
     TorchFormatter,
     get_formatter,
 )
+from shardex.compat.stable_datasets.schema import Features
 from tests.compat.stable_datasets.caches import MIXED, mixed, pixels
 
 
@@ -38,3 +40,15 @@ def test_names_of_formats() -> None:
     assert {name: type(get_formatter(name, MIXED)) for name in kinds} == kinds
     with pytest.raises(ValueError, match="'pandas'"):
         get_formatter("pandas", MIXED)
+
+
+def test_tensors_of_float64_are_float32() -> None:
+    """As numbers of Python are in torch; other types stay."""
+    torch = pytest.importorskip("torch")
+    features = Features(
+        {"a": Array4D((1, 1, 1, 2), "float64"), "s": Sequence(Value("float64")), "n": Array3D((1, 1, 1), "int16")}
+    )
+    row = {"a": np.array([0.1, 0.2]).tobytes(), "s": [0.5, 1], "n": np.array([7], np.int16).tobytes()}
+    found = get_formatter("torch", features).format_row(row)
+    assert [found[name].dtype for name in "asn"] == [torch.float32, torch.float32, torch.int16]
+    assert get_formatter("numpy", features).format_row(row)["a"].dtype == np.float64

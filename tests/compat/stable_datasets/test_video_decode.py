@@ -47,7 +47,7 @@ def numbers(clip: Any) -> list[int]:
 
 
 def plain(ds: StableDataset, num_frames: int, **options: Any) -> StableDataset:
-    form = {"output": "numpy", "layout": "THWC", "dtype": "uint8", "decoder": "cv2"}
+    form = {"output": "numpy", "layout": "THWC", "dtype": "uint8", "scale": "none", "decoder": "cv2"}
     return ds.set_video_decode({"num_frames": num_frames, **form}, **options)
 
 
@@ -126,7 +126,7 @@ def test_files_next_to_the_shards_and_new_caches(tmp_path: Path) -> None:
     source.mkdir()
     for k in range(3):
         (source / f"{k}.mkv").write_bytes(encode_video(frames(5, k), "mkv"))
-    features = Features({"video": Video(), "label": Value("int64")})
+    features = Features({"video": Video("path"), "label": Value("int64")})
     ds = cache(tmp_path / "c", features, ({"video": source / f"{k}.mkv", "label": k} for k in range(3)))
     view = plain(ds, 2)
     assert view[1]["video"][0, 0, 0, 2] == 1 and ds[0]["video"].path.parent == tmp_path / "c" / "_assets" / "video"
@@ -136,6 +136,13 @@ def test_files_next_to_the_shards_and_new_caches(tmp_path: Path) -> None:
     assert [(int(row["video"][0, 0, 0, 2]), row["label"]) for row in mapped] == [(0, 1), (1, 2), (2, 3)]
     again = StableDataset(features, DatasetInfo(features), shard_dir=tmp_path / "mapped")
     assert again[0]["video"].path.parent == tmp_path / "mapped" / "_assets" / "video"
+
+
+def test_given_paths_are_decoded(tmp_path: Path) -> None:
+    """As document 004 stores them: ``Video()`` keeps the path, and the samples have it."""
+    (tmp_path / "0.mkv").write_bytes(encode_video(frames(5), "mkv"))
+    ds = cache(tmp_path / "c", Features({"video": Video()}), [{"video": tmp_path / "0.mkv"}])
+    assert ds[0]["video"] == str(tmp_path / "0.mkv") and numbers(plain(ds, 2)[0]["video"]) == [0, 4]
 
 
 def test_options_follow_their_column(ds: StableDataset) -> None:
@@ -162,6 +169,9 @@ def test_all_splits_at_once(ds: StableDataset) -> None:
         ({"num_frames": 2, "column": "label"}, "column of videos"),
         ({"num_frames": 2, "colunm": "label"}, "did you mean 'column'"),
         ({"num_frames": 2, "decode_fn": 3}, "decode_fn"),
+        ({"num_frames": 2, "dtype": "uint8"}, "scale='none'"),
+        ({"num_frames": 2, "seed": "7"}, "seed"),
+        ({"num_frames": 2, "column": ""}, "column"),
     ],
 )
 def test_wrong_options(ds: StableDataset, options: dict[str, Any], message: str) -> None:

@@ -10,7 +10,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pytest
@@ -27,6 +30,8 @@ from shardex.formats.csv import CsvRows, CsvWriter
 from tests.formats.jsonl.test_format import every, put
 
 NUMBERS = itertools.count()
+TEN = dt.datetime(2024, 1, 31, 10)
+TEN_ONE = TEN.replace(second=1)
 
 
 def opened(path: Path | list[Path], **options: Any) -> CsvRows:
@@ -72,7 +77,20 @@ def column(rows: CsvRows, name: str) -> list[Any]:
         (["1e300", "0.5"], "float64", [1e300, 0.5]),
         (["0x1F", "2"], "text", ["0x1F", "2"]),
         (["1_000", "2"], "text", ["1_000", "2"]),
-        (["2024-01-31", "2024-02-01"], "text", ["2024-01-31", "2024-02-01"]),
+        (["2024-01-31", "1500-02-01"], "date", [dt.date(2024, 1, 31), dt.date(1500, 2, 1)]),
+        (["2024-01-31", "", "2024-02-30"], "text or none", ["2024-01-31", None, "2024-02-30"]),
+        (["2024-01-31 10:00", "2024-02-01"], "timestamp[us]", [dt.datetime(2024, 1, 31, 10), dt.datetime(2024, 2, 1)]),
+        (["2024-01-31T10:00:00.5", "2024-01-31 10:00:01"], "timestamp[us]", [TEN.replace(microsecond=500000), TEN_ONE]),
+        (
+            ["2024-01-31T10:00:00Z", "2024-01-31T12:00:01+02:00"],
+            "timestamp[us, UTC]",
+            [TEN.replace(tzinfo=dt.UTC), TEN_ONE.replace(tzinfo=dt.UTC)],
+        ),
+        (["2024-01-31T10:00:00.123456789"], "timestamp[ns]", [np.datetime64("2024-01-31T10:00:00.123456789")]),
+        (["2024-01-31", "2024-01-31T10:00:00Z"], "text", ["2024-01-31", "2024-01-31T10:00:00Z"]),
+        (["10:00:00", "11:00:00"], "text", ["10:00:00", "11:00:00"]),
+        (["0000-01-01"], "text", ["0000-01-01"]),
+        (["01/02/2024", "31.01.2024"], "text", ["01/02/2024", "31.01.2024"]),
         (["NA", "1"], "text", ["NA", "1"]),
         ([",", ","], None, None),
     ],
@@ -191,7 +209,6 @@ def test_delimiters(tmp_path: Path) -> None:
         (["a.csv"], True),
         (["a.TSV", "b.tab"], True),
         (["a.csv", "notes.md", "LICENSE", "dataset_info.json"], True),
-        (["a.csv", "0.tar"], False),
         (["metadata.csv", "a.parquet"], False),
         (["a.txt"], False),
         ([".hidden.csv"], False),
@@ -213,6 +230,42 @@ def test_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
     put(tmp_path / "other" / "a.md", b"x")
     with pytest.raises(UnknownFormatError, match=r"expected files that end in \.csv, .*, got 1 others; .* a pattern"):
         opened(tmp_path / "other")
+
+
+@pytest.mark.parametrize("delimiter", [";", "|", "\t"])
+def test_other_delimiters_are_recognised(tmp_path: Path, delimiter: str) -> None:
+    text = 'n,m;x;t\n1;2,5;a\n2;3,5;"b;c"\n'.replace("n,m", "n").replace(";", delimiter)
+    rows = of(tmp_path, text)
+    assert every(rows) == [{"n": 1, "x": "2,5", "t": "a"}, {"n": 2, "x": "3,5", "t": f"b{delimiter}c"}]
+    assert pickle.loads(pickle.dumps(rows)).sample(1) == rows.sample(1)
+    assert list(of(tmp_path, f'"a{delimiter}b"\n1\n').features) == [f"a{delimiter}b"], (
+        "one column, whose name is quoted"
+    )
+    assert list(of(tmp_path, f"a{delimiter}b,c\n1,2\n").features) == [f"a{delimiter}b", "c"]
+
+
+@pytest.mark.parametrize("text", ["x;y z\n1\n2\n", "a;b|c\n1;2|3\n"])
+def test_doubtful_delimiters_raise(tmp_path: Path, text: str) -> None:
+    with pytest.raises(
+        FormatError, match=r"a\.csv: expected cells that are separated by commas, .* pass delimiter=';', or"
+    ):
+        of(tmp_path, text)
+    assert len(of(tmp_path, text, delimiter=",").features) == 1
+
+
+def test_tables_of_other_tools(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"day": pd.date_range("2024-01-30", periods=3), "x": [1.5, None, 2.0], "t": ["a;b", "", "c"]})
+    frame["at"] = pd.date_range("2024-01-01", periods=3, freq="h", tz="UTC")
+    frame.to_csv(tmp_path / "pandas.csv", index=False, sep=";")
+    pl.from_pandas(frame).write_csv(tmp_path / "polars.csv")
+    duckdb.sql(f"COPY (SELECT * FROM frame) TO '{tmp_path}/duckdb.csv' (DELIMITER ';')")
+    for name in ("pandas", "polars", "duckdb"):
+        ds = sx.open(tmp_path / f"{name}.csv")
+        assert ds[1]["x"] is None and ds[0]["t"] == "a;b", name
+        assert [str(one)[:10] for one in ds["day"]] == ["2024-01-30", "2024-01-31", "2024-02-01"]
+        assert str(ds.features["at"]).startswith("timestamp[") and np.asarray(ds["at"])[2].astype(
+            "M8[h]"
+        ) == np.datetime64("2024-01-01T02")
 
 
 # -- reading --------------------------------------------------------------------------------------------------
@@ -379,7 +432,7 @@ def test_numbers_of_all_kinds_are_written(tmp_path: Path) -> None:
     sx.write(tmp_path / "d", samples, schema, format="csv")
     found = sx.open(tmp_path / "d", schema=schema)
     assert repr([dict(one) for one in found]) == repr([{**one, "f": float(one["f"])} for one in samples])
-    assert str(sx.open(tmp_path / "d").features) == "h float64, f float64, d float64, u text, i int64, day text"
+    assert str(sx.open(tmp_path / "d").features) == "h float64, f float64, d float64, u text, i int64, day date"
 
 
 def test_samples_without_values(tmp_path: Path) -> None:

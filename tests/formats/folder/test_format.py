@@ -108,7 +108,7 @@ def test_a_file_is_found_by_its_path(tmp_path: Path) -> None:
 
 def test_hidden_and_other_files_are_left_out(tmp_path: Path) -> None:
     make(tmp_path, "_cats/_MG_1.png", "dogs/1.png", "dogs/._1.png", ".thumbs/1.png", "__MACOSX/dogs/1.png")
-    for name in ("README.md", "dogs/Thumbs.db", ".DS_Store", "LICENSE", "classes.txt", "boxes.xml"):
+    for name in ("README.md", "dogs/Thumbs.db", ".DS_Store", "LICENSE", "classes.txt", "sums.md5"):
         (tmp_path / name).write_bytes(b"text")
     rows = stored(tmp_path)
     assert rows.read(np.arange(len(rows)), ["path"])["path"] == ["_cats/_MG_1.png", "dogs/1.png"]
@@ -121,14 +121,16 @@ def test_shards_beside_media_are_read_as_before(tmp_path: Path) -> None:
     assert sx.open(tmp_path)[0] == {"x": 1}
 
 
-def test_a_csv_file_beside_class_folders_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["LOC_val_solution.csv", "boxes.xml", "cat/1.xml", "list.txt", "all.json"])
+def test_other_files_beside_media_are_named(tmp_path: Path, name: str) -> None:
     make(tmp_path, "cat/1.png", "dog/2.png")
-    (tmp_path / "LOC_val_solution.csv").write_text("ImageId,PredictionString\n1,a\n")
-    assert str(stored(tmp_path).features) == "image image, label class of 2, path text"
-    splits = sx.load_dataset(tmp_path)
-    assert splits.num_rows == {"train": 2}
-    assert list(splits["train"].features) == ["image", "label", "path"]
-    assert sx.open(tmp_path, format="csv")[0] == {"ImageId": 1, "PredictionString": "a"}
+    (tmp_path / name).write_text("ImageId,PredictionString\n1,a\n")
+    kind = Path(name).suffix
+    for opened in (sx.open, sx.load_dataset):
+        with pytest.raises(UnknownFormatError, match=rf'3 files \(2 \.png, 1 \{kind}\); .* format="folder", or name'):
+            opened(tmp_path)
+    assert str(stored(tmp_path, format="folder").features) == "image image, label class of 2, path text"
+    assert sx.load_dataset(tmp_path, format="folder").num_rows == {"train": 2}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_media_and_shards_that_both_may_be_the_samples_raise(
     sx.write(tmp_path / "table", [{"x": 1}], format=format)
     next((tmp_path / "table").glob(f"*.{format}")).rename(tmp_path / "d" / table)
     for opened in (sx.open, sx.load_dataset):
-        with pytest.raises(UnknownFormatError, match=rf'; choose with format="{format}" or format="folder"'):
+        with pytest.raises(UnknownFormatError, match=rf'; choose .* format="{format}" or format="folder"'):
             opened(tmp_path / "d")
     assert len(stored(tmp_path / "d", format="folder")) == len(names)
     assert sx.open(tmp_path / "d", format=format)[0] == {"x": 1}
@@ -281,10 +283,13 @@ def test_tables_of_two_formats_raise(tmp_path: Path) -> None:
         sx.open(tmp_path)
 
 
-def test_metadata_that_names_no_files_is_a_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["n\n1\n", ""])
+def test_metadata_that_names_no_files_does_not_hide_media(tmp_path: Path, text: str) -> None:
     make(tmp_path, "1.png")
-    (tmp_path / "metadata.csv").write_text("n\n1\n")
-    assert sx.open(tmp_path)[0] == {"n": 1}
+    (tmp_path / "metadata.csv").write_text(text)
+    with pytest.raises(FormatError, match=r"metadata\.csv: expected a column file_name .* rename .* format=\"csv\""):
+        sx.open(tmp_path)
+    assert len(sx.open(tmp_path, format="csv")) == (text != "")
 
 
 # -- damaged and changed folders ------------------------------------------------------------------------------------
@@ -462,12 +467,12 @@ def test_media_beside_folders_of_splits_raise(tmp_path: Path) -> None:
     assert chosen.num_rows == {"train": 2, "validation": 2}
     (tmp_path / "6.png").unlink()
     assert sx.open(tmp_path, label="top").features["label"] == sx.ClassLabel(("train", "unlabeled", "val"))
-    (tmp_path / "unlabeled/5.png").rename(tmp_path / "unlabeled/list.xml")
+    (tmp_path / "unlabeled/5.png").rename(tmp_path / "unlabeled/sums.md5")
     assert sx.load_dataset(tmp_path).num_rows == {"train": 2, "validation": 2}
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "LICENSE", "classes.txt", "data.yaml", "dataset_info.json", "train.txt", "notes/train/1.json"]
+    "name", ["README.md", "LICENSE", "classes.txt", "data.yaml", "dataset_info.json", "train/LICENSE.txt"]
 )
 def test_other_files_beside_folders_of_splits_are_left_out(tmp_path: Path, name: str) -> None:
     make(tmp_path, "train/cat/1.png", "train/dog/2.png", "val/cat/3.png", "val/dog/4.png")
@@ -479,10 +484,12 @@ def test_other_files_beside_folders_of_splits_are_left_out(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("name", ["labels.csv", "val.csv", "train/labels.csv"])
-def test_csv_files_beside_splits_are_left_out(tmp_path: Path, name: str) -> None:
+def test_csv_files_beside_splits_are_named(tmp_path: Path, name: str) -> None:
     make(tmp_path, "train/1.png", "train/2.png", "val/3.png", "val/4.png")
     (tmp_path / name).write_text("a,b\n1,2\n")
-    splits = sx.load_dataset(tmp_path)
+    with pytest.raises(UnknownFormatError, match=r"4 \.png, 1 \.csv"):
+        sx.load_dataset(tmp_path)
+    splits = sx.load_dataset(tmp_path, format="folder")
     assert splits.num_rows == {"train": 2, "validation": 2}
     assert {str(ds.features) for ds in splits.values()} == {"image image, path text"}
 

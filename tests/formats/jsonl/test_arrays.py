@@ -7,7 +7,11 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import datasets
+import duckdb
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,13 +139,88 @@ def test_an_array_that_is_no_json_raises(tmp_path: Path, text: str, message: str
         opened(tmp_path)
 
 
-def test_one_object_on_several_lines_raises(tmp_path: Path) -> None:
-    put(tmp_path / "a.json", json.dumps({"data": SAMPLES}, indent=2).encode())
-    with pytest.raises(FormatError, match=r"a\.json: expected JSON lines or one array .* got one object on several"):
-        opened(tmp_path)
-    put(tmp_path / "a.json", json.dumps({"data": SAMPLES}).encode())
-    assert len(opened(tmp_path)) == 1
-    assert len(open_rows(tmp_path, "jsonl", decode="text")) == 1
+# -- objects ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("size", [7, 1000])
+def test_the_samples_are_the_elements_of_the_only_list(tmp_path: Path, indent: int | None, size: int) -> None:
+    samples = [{**SAMPLES[0], "n": k} for k in range(size)]
+    put(tmp_path / "a.json", b"\xef\xbb\xbf \n" + json.dumps({"data": samples}, indent=indent).encode() + b"\n")
+    rows = opened(tmp_path)
+    assert every(rows) == samples and "element 3 (from 0, at byte" in rows.location(3)
+    put(tmp_path / "b.json", json.dumps({"other": samples[:2]}, indent=indent).encode())
+    assert len(sx.open(tmp_path)) == size + 2
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_file_of_one_object_is_one_sample(tmp_path: Path, indent: int | None) -> None:
+    """As labelme and others write one file for each image."""
+    samples = [{"path": f"{k}.jpg", "shapes": [{"label": "cat", "points": [k, 2.5]}], "v": {}} for k in range(3)]
+    for number, sample in enumerate(samples):
+        put(tmp_path / f"{number}.json", json.dumps(sample, indent=indent).encode() + b"\n\n")
+    put(tmp_path / "dataset_info.json", b"{}")
+    ds = sx.open(tmp_path)
+    assert [dict(one) for one in ds] == samples and ds.read([2, 0])["path"] == ["2.jpg", "0.jpg"]
+    assert [dict(one) for one in sx.open(tmp_path / "1.json")] == samples[1:2]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_list_beside_other_values_must_be_chosen(tmp_path: Path, indent: int | None) -> None:
+    put(tmp_path / "a.json", json.dumps({"version": "1", "data": SAMPLES}, indent=indent).encode())
+    message = (
+        r"a\.json: .* got an object with a list 'data' beside version; open with field='data' .* or with field=False"
+    )
+    with pytest.raises(FormatError, match=message):
+        len(sx.open(tmp_path))
+    assert [dict(one) for one in sx.open(tmp_path, field="data")] == SAMPLES
+    assert [dict(one) for one in sx.open(tmp_path, field=False)] == [{"version": "1", "data": SAMPLES}]
+    with pytest.raises(FormatError, match="expected an object with a list 'version', got one with version, data"):
+        len(sx.open(tmp_path, field="version"))
+    put(tmp_path / "b.json", json.dumps(SAMPLES).encode())
+    with pytest.raises(FormatError, match="expected an object with a list 'data', got an array; open without field="):
+        len(sx.open(tmp_path / "b.json", field="data"))
+
+
+@pytest.mark.parametrize("orient", [None, "split", "columns"])
+def test_tables_that_pandas_writes_by_columns_raise(tmp_path: Path, orient: Any) -> None:
+    frame = pd.DataFrame({"n": [1, 2], "t": ["a", "b"]})
+    frame.to_json(tmp_path / "a.json", orient=orient)
+    with pytest.raises(
+        FormatError, match=r"got the columns of a table, as pandas .* orient=\"records\"\), or open with"
+    ):
+        sx.open(tmp_path / "a.json")
+    assert len(sx.open(tmp_path / "a.json", field=False)) == 1
+    frame.to_json(tmp_path / "b.json", orient="records", indent=2)
+    assert [dict(one) for one in sx.open(tmp_path / "b.json")] == frame.to_dict("records")
+
+
+def test_json_of_other_tools(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"n": [1, 2], "t": ["a", "b"]})
+    pl.from_pandas(frame).write_json(tmp_path / "polars.json")
+    pl.from_pandas(frame).write_ndjson(tmp_path / "polars.ndjson")
+    duckdb.sql(f"COPY (SELECT * FROM frame) TO '{tmp_path}/duckdb.json'")
+    duckdb.sql(f"COPY (SELECT * FROM frame) TO '{tmp_path}/array.json' (ARRAY true)")
+    hub = datasets.Dataset.from_pandas(frame)
+    hub.to_json(tmp_path / "hub.json")
+    hub.to_json(tmp_path / "hub-array.json", lines=False)
+    for path in tmp_path.glob("*json"):
+        assert [dict(one) for one in sx.open(path)] == frame.to_dict("records"), path
+
+
+def test_objects_that_python_alone_reads(tmp_path: Path) -> None:
+    put(tmp_path / "a.json", b'{\n"x": NaN, "data": [{"a": 1}]\n}\n')
+    assert every(opened(tmp_path)) == [{"x": pytest.approx(np.nan, nan_ok=True), "data": [{"a": 1}]}]
+    put(tmp_path / "b.json", b'{\n"x": 1,\n}\n')
+    with pytest.raises(FormatError, match=r"b\.json, line 1, column 2"):
+        _ = sx.open(tmp_path / "b.json")[0]
+
+
+def test_long_first_lines_are_lines(tmp_path: Path) -> None:
+    samples = [{"text": "x" * 9000}, {"text": "y" * 2_000_000}]
+    for order in (samples, samples[::-1]):
+        put(tmp_path / "a.json", "".join(json.dumps(one) + "\n" for one in order).encode())
+        assert [dict(one) for one in sx.open(tmp_path)] == order
 
 
 def test_remote_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 from pathlib import Path
@@ -23,6 +24,8 @@ from shardex.errors import (
     UnknownFormatError,
     UnsafeError,
 )
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*do not store the name of their field")
 
 
 def save(path: Path, array: Any, **options: Any) -> Path:
@@ -59,6 +62,21 @@ def test_rows_are_read(tmp_path: Path, dtype: str) -> None:
     for row in (-1, 5):
         with pytest.raises(RowError):
             ds.rows.sample(row)
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 2), (1, 2, 2, 2), (0, 5, 1)])
+def test_rows_of_arrays_of_any_rank(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    array = np.arange(math.prod(shape), dtype="float32").reshape(shape)
+    save(tmp_path / "a.npy", array)
+    save(tmp_path / "b.npy", array[:1] + 1)
+    both, ds = np.concatenate([array, array[:1] + 1]), sx.open(tmp_path, field="x")
+    assert str(ds.features) == f"x float32[{', '.join(map(str, shape[1:]))}]" and len(ds) == len(both)
+    assert ds.read(np.arange(len(ds)))["x"].tolist() == both.tolist() == [one.x.tolist() for one in ds]
+    assert sx.open(tmp_path, schema={"y": sx.Array("float32", shape[1:])}).fields == ["y"]
+    with pytest.raises(SchemaError, match=r"expected one array of shape .* - at field y"):
+        sx.open(tmp_path, schema={"y": sx.Array("float32", (9,))})
+    if len(ds):
+        assert sx.write(tmp_path / "c", ds)[-1].x.shape == shape[1:]
 
 
 def test_one_dimension_is_read_in_windows(tmp_path: Path) -> None:
@@ -99,9 +117,10 @@ def test_every_version_and_order_of_the_header_is_read(tmp_path: Path) -> None:
         (np.zeros(2, [("a", "i4")]), SchemaError, "expected a little-endian dtype of numbers"),
         (np.zeros(2, ">i4"), SchemaError, "expected a little-endian dtype of numbers"),
         (np.zeros(2, "M8[s]"), SchemaError, "expected a little-endian dtype of numbers"),
-        (np.array(3), FormatError, r"expected an array of one dimension, or two .*, got shape \(\)"),
-        (np.zeros((2, 2, 2)), FormatError, r"expected an array of one dimension, or two .*, got shape \(2, 2, 2\)"),
-        (np.zeros((2, 0)), FormatError, r"expected an array of one dimension, or two .*, got shape \(2, 0\)"),
+        (np.array(3), FormatError, r"expected an array of rows, .*, got shape \(\)"),
+        (np.zeros((2, 2, 0)), FormatError, r"expected an array of rows, .*, got shape \(2, 2, 0\)"),
+        (np.zeros((2, 2, 2), order="F"), FormatError, r"expected rows one after another, got columns"),
+        (np.zeros((2, 0)), FormatError, r"expected an array of rows, .*, got shape \(2, 0\)"),
     ],
 )
 def test_other_arrays_are_refused(tmp_path: Path, array: Any, error: type[ShardexError], message: str) -> None:
@@ -152,7 +171,8 @@ def test_damaged_files_raise(tmp_path: Path) -> None:
 def test_recognition_leaves_other_files_alone(tmp_path: Path) -> None:
     save(tmp_path / "labels.npy", np.arange(3))
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
-    assert sx.open(tmp_path)[0] == {"a": 1}
+    with pytest.raises(UnknownFormatError, match=r"choose .* format=\"jsonl\" or format=\"npy\""):
+        sx.open(tmp_path)
     (tmp_path / "labels.npy").unlink()
     with pytest.raises(UnknownFormatError, match=r"expected files that end in \.npy, got . others"):
         sx.open(tmp_path, format="npy")

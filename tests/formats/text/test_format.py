@@ -15,6 +15,8 @@ from shardex.formats.lines import TextRows
 from shardex.formats.text import DocumentRows, TextWriter
 from tests.formats.jsonl.test_format import every, put
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*do not store the name of their field")
+
 
 def opened(path: Path | list[Path], **options: Any) -> TextRows:
     rows = open_rows(path, "text", **options)
@@ -72,7 +74,7 @@ def test_text_files_are_recognised(tmp_path: Path) -> None:
     assert len(opened(tmp_path)) == 2 and len(opened(tmp_path / "notes.md")) == 1
     with pytest.raises(ArgumentError, match=r'expected decode to be "text" or "bytes" .* open with format="jsonl"'):
         opened(tmp_path, decode="json")
-    put(tmp_path / "other" / "a.md", b"x")
+    put(tmp_path / "other" / "a.xyz", b"x")
     with pytest.raises(UnknownFormatError, match=r"expected files that end in \.txt, got 1 others; .* a pattern"):
         opened(tmp_path / "other")
 
@@ -106,7 +108,7 @@ def test_a_document_that_is_not_utf8_raises(tmp_path: Path) -> None:
 def test_texts_are_written_as_lines(tmp_path: Path) -> None:
     texts = ["one", "", "  ", "é\rx", "\x85\u2028"] * 3
     ds = sx.write(tmp_path / "d", [{"line": text} for text in texts], format="text", shard_rows=4)
-    assert ds["text"] == texts and len(list((tmp_path / "d").glob("*.txt"))) == 4
+    assert ds["line"] == texts and len(list((tmp_path / "d").glob("*.txt"))) == 4
     sx.write(tmp_path / "d", [{"line": "more"}], format="text", mode="append")
     assert sx.open(tmp_path / "d")["text"] == [*texts, "more"]
 
@@ -122,3 +124,30 @@ def test_text_that_a_line_cannot_hold_raises(tmp_path: Path, text: str) -> None:
 def test_other_fields_are_refused(tmp_path: Path, schema: Any) -> None:
     with pytest.raises(SchemaError, match=r"expected one field of text for the format text, got .* format jsonl"):
         TextWriter(str(tmp_path / "d"), Features.of(schema))
+
+
+# -- documents ------------------------------------------------------------------------------------------------
+
+
+def test_documents_are_one_sample_each(tmp_path: Path) -> None:
+    put(tmp_path / "a.md", b"# A\n\ntext\n")
+    put(tmp_path / "sub" / "b.html", b"<p>\n")
+    put(tmp_path / "test_c.py", b"import d\n")
+    put(tmp_path / "train_c.py", b"import e\n")
+    put(tmp_path / "LICENSE", b"free")
+    put(tmp_path / "README.md", b"about\n")
+    texts = ["# A\n\ntext\n", "about\n", "<p>\n", "import d\n", "import e\n"]
+    assert sx.open(tmp_path)["text"] == texts
+    assert sx.open(tmp_path / "a.md")[0].text == texts[0]
+    assert len(sx.open(tmp_path / "a.md", lines=True)) == 3
+
+
+def test_documents_and_lines_must_be_told_apart(tmp_path: Path) -> None:
+    put(tmp_path / "a.md", b"a\nb\n")
+    put(tmp_path / "a.txt", b"c\nd\n")
+    with pytest.raises(ArgumentError, match=r"or documents \(\.md, .*\), got both; open with lines=False if"):
+        sx.open(tmp_path)
+    assert (len(sx.open(tmp_path, lines=False)), len(sx.open(tmp_path, lines=True))) == (2, 4)
+    put(tmp_path / "other" / "README.md", b"about")
+    put(tmp_path / "other" / "a.txt", b"c\nd\n")
+    assert sx.open(tmp_path / "other")["text"] == ["c", "d"]

@@ -54,10 +54,11 @@ class MapWriter(SeriesWriter):
     """Writes ``part-00000.maps`` and so on."""
 
     def __init__(self, path, features, mode, shard_rows):
-        super().__init__(path, mode, features, r"part-\d+\.maps")
-        with self._abort_on_error():
-            first = self._stage.next_number("part", ".maps")
-        self._shards = ShardSeries(self._stage, "part-{:05d}.maps".format, first, rows=shard_rows, begin=MAGIC)
+        super().__init__(path, mode, features, r"part-\d+\.maps", prefix="part", extension=".maps", rows=shard_rows)
+
+    def _series(self, name, first, rows, size):
+        """Return the series of shards, each of which begins with the magic bytes."""
+        return ShardSeries(self._stage, name, first, rows=rows, size=size, begin=MAGIC)
 
     def _encode(self, sample):
         record = msgspec.msgpack.encode(sample)

@@ -6,10 +6,10 @@ import math
 import struct
 from typing import Any
 
-from shardex.errors import SchemaError
+from shardex.errors import ArgumentError, SchemaError
 from shardex.features import describe
 
-__all__ = ["generate_cid", "generate_cid_from_bytes", "verify_cid"]
+__all__ = ["generate_cid", "generate_cid_from_bytes", "parse_cid", "verify_cid"]
 
 _HEAD = bytes([1, 0x71, 0x12, 32])
 """Version 1, content in DAG-CBOR, hash by SHA-256 of 32 bytes."""
@@ -38,6 +38,21 @@ def verify_cid(cid: str, data: Any) -> bool:
     (True, False)
     """
     return cid == generate_cid(data)
+
+
+def parse_cid(cid: str) -> dict[str, Any]:
+    """Return the parts of an identifier in base 32: version, codec, and hash with code, size and digest.
+
+    >>> parts = parse_cid(generate_cid([1])); parts["version"], hex(parts["codec"]), hex(parts["hash"]["code"])
+    (1, '0x71', '0x12')
+    """
+    try:
+        data = base64.b32decode(cid[1:].upper() + "=" * (-len(cid[1:]) % 8)) if cid[:1] == "b" else b""
+    except ValueError:
+        data = b""
+    if len(data) < 4 or data[0] != 1 or max(data[:4]) > 127 or len(data) != 4 + data[3]:
+        raise ArgumentError(f"expected a content identifier of version 1 in base 32, got {cid!r:.100}")
+    return {"version": 1, "codec": data[1], "hash": {"code": data[2], "size": data[3], "digest": data[4:]}}
 
 
 def _cbor(value: Any, depth: int = 0) -> bytes:

@@ -21,11 +21,11 @@ from shardex.compat.atdata._samples import DictSample, SampleBatch, field_types
 from shardex.compat.atdata._shards import PACKED, Shards
 from shardex.compat.atdata._sources import URLSource, load
 from shardex.compat.atdata._steps import Steps, ViewOfAny, view_of
-from shardex.compat.atdata._stream import SampleStream, Shuffle, samples_of
+from shardex.compat.atdata._stream import SampleStream, Shuffle, kept_rows, samples_of
 from shardex.compat.atdata.manifest import SampleLocation, query_fields, query_shards
 from shardex.errors import ArgumentError, FormatError, RowError
 from shardex.features import codecs, describe
-from shardex.rows import whole_number
+from shardex.rows import normalise, whole_number
 
 ST = TypeVar("ST")
 RT = TypeVar("RT")
@@ -53,7 +53,8 @@ class Dataset(Generic[ST]):
         self._shards = Shards(self._source)
         self._added: tuple[Any, Steps] | None = None
         """The sample type and the steps of a view of another dataset."""
-        self._count: tuple[Any, int] | None = None
+        self._kept: tuple[Any, Any] | None = None
+        """The rows of all samples, and of those that the conditions keep."""
 
     # -- what it is -------------------------------------------------------------------------------------------------
 
@@ -231,12 +232,29 @@ class Dataset(Generic[ST]):
 
     def __len__(self) -> int:
         """Return the number of samples: from the index of the shards, or counted once if there is a condition."""
+        return len(self._rows())
+
+    def _rows(self) -> Any:
+        """Return the rows of the samples; with a condition all samples are read once to find them."""
         rows = self._shards.all()
         if not self._steps.filters:
-            return len(rows)
-        if self._count is None or self._count[0] is not rows:
-            self._count = rows, sum(1 for _ in samples_of(rows, self._steps))
-        return self._count[1]
+            return rows
+        if self._kept is None or self._kept[0] is not rows:
+            self._kept = rows, kept_rows(rows, self._steps)
+        return self._kept[1]
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> ST: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[SupportsIndex]) -> list[ST]: ...
+    def __getitem__(self, index: Any) -> Any:
+        """Return the sample at a position, or a list for a slice or positions; negative ones count from the end."""
+        found = self.select(normalise(index, len(self)).tolist())
+        return found[0] if isinstance(index, SupportsIndex) else found
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[ST]:
+        """Return many samples, in this order; a torch `DataLoader` calls this."""
+        return self.select(indices)
 
     def head(self, n: int = 5) -> list[ST]:
         """Return the first samples."""
@@ -253,18 +271,10 @@ class Dataset(Generic[ST]):
     def select(self, indices: Sequence[SupportsIndex]) -> list[ST]:
         """Return the samples at these positions, in this order."""
         positions = [operator.index(one) for one in indices]
-        if not positions:
-            return []
-        if self._steps.filters:
-            found = dict(zip(range(max(positions) + 1), self.ordered(), strict=False))
-            size = len(found)
-        else:
-            found, size = {}, len(self)
-        if wrong := [one for one in positions if not 0 <= one < size]:
-            raise RowError(f"expected positions of samples from 0 to {size - 1}, got {wrong[:10]}")
-        if self._steps.filters:
-            return [found[one] for one in positions]
-        return list(samples_of(self._shards.all()[positions], self._steps))
+        rows = self._rows()
+        if wrong := [one for one in positions if not 0 <= one < len(rows)]:
+            raise RowError(f"expected positions of samples from 0 to {len(rows) - 1}, got {wrong[:10]}")
+        return list(samples_of(rows[positions], self._steps))
 
     def wrap(self, sample: Mapping[str, Any]) -> ST:
         """Return the sample of a raw one of WebDataset: its packed bytes are under ``msgpack``."""

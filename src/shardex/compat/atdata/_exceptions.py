@@ -7,6 +7,7 @@
     ├── SchemaError (errors.SchemaError)            fields that do not fit a sample type, or a wrong schema record
     ├── SampleKeyError (UnknownKeyError)            a key that no sample has
     ├── ShardError                                  a shard that cannot be read
+    ├── BrokenTarError (FormatError, tarfile.ReadError)  a shard that is no tar, or not a whole one
     ├── PartialFailureError                         `Dataset.process_shards` failed for some shards
     ├── AppViewError                                what an AppView of ATProto would raise
     │   ├── AppViewUnavailableError
@@ -14,6 +15,7 @@
     └── CatalogUnavailableError (NotImplementedError)  a name of atdata that needs the catalog, which is not there yet
 """
 
+import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn, Self
@@ -101,6 +103,14 @@ class ShardError(AtdataError):
         self.shard_id = shard_id
         self.reason = reason
         super().__init__(f"cannot read shard {shard_id!r}: {reason}")
+
+
+class BrokenTarError(AtdataError, errors.FormatError, tarfile.ReadError):
+    """A shard that is no tar, or not a whole one."""
+
+
+class CutTarError(BrokenTarError, errors.TruncatedShardError):
+    """A shard of which the end is missing."""
 
 
 class PartialFailureError(AtdataError):

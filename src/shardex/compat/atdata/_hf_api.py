@@ -11,7 +11,7 @@ from shardex.compat.atdata._dataset import Dataset
 from shardex.compat.atdata._exceptions import needs_catalog
 from shardex.compat.atdata._logging import get_logger
 from shardex.compat.atdata._samples import DictSample
-from shardex.compat.atdata._sources import URLSource
+from shardex.compat.atdata._sources import URLSource, without_file
 from shardex.compat.atdata._waiting import FILES, waiting
 from shardex.errors import NotFoundError, UnknownSplitError
 from shardex.files import expand_braces, find
@@ -134,9 +134,10 @@ def load_dataset(
 
     Without a sample type samples are `DictSample`. Splits are words in the names of shards: ``train``, ``test``,
     ``val`` and so on, before, after or between ``-`` or ``_``, or names of folders; shards without one are ``train``.
+    The shards of a folder are also those in the folders below it.
     `data_files` has the files of ``train``, or of each split in a dict, relative to `path`.
     """
-    text = os.fspath(path)
+    text = without_file(os.fspath(path))
     if text.startswith(("at://", "@")):
         needs_catalog(f"load_dataset({text!r})", "the path or URL of the shards: load_dataset('data-{000..009}.tar')")
     kind: Any = DictSample if sample_type is None else sample_type
@@ -156,8 +157,10 @@ def load_dataset(
 def _by_split(path: str) -> dict[str, list[str]]:
     """Return the shards at a path by the split that they name."""
     found: dict[str, list[str]] = {}
-    for shard in _shards_at(os.path.join(path, "*.tar") if _is_folder(path) else path):
-        found.setdefault(_split_of(shard), []).append(shard)
+    is_folder = not is_url(path) and os.path.isdir(path)
+    for shard in _shards_below(path) if is_folder else _shards_at(path):
+        below = os.path.relpath(shard, path) if is_folder else shard
+        found.setdefault(_split_of(below) or _split_of(shard) or "train", []).append(shard)
     return found
 
 
@@ -173,14 +176,22 @@ def _by_data_files(path: str, data_files: DataFiles) -> dict[str, list[str]]:
     return found
 
 
+def _shards_below(folder: str) -> list[str]:
+    """Return the tars in a folder and in those below it; hidden folders, and links to a folder above, are left out."""
+    found = []
+    for inner, folders, names in os.walk(folder, followlinks=True):
+        here = os.path.join(os.path.realpath(inner), "")
+        below = ((one, os.path.join(os.path.realpath(os.path.join(inner, one)), "")) for one in folders)
+        folders[:] = [one for one, real in below if one[0] != "." and not here.startswith(real)]
+        found += [os.path.normpath(os.path.join(inner, one)) for one in names if one.endswith(".tar") and one[0] != "."]
+    return sorted(found)
+
+
 def _below(path: str, name: str) -> str:
+    name = without_file(name)
     if is_url(name) or os.path.isabs(name):
         return name
     return f"{path.rstrip('/')}/{name}" if is_url(path) else os.path.join(path, name)
-
-
-def _is_folder(path: str) -> bool:
-    return not is_url(path) and os.path.isdir(path)
 
 
 def _shards_at(pattern: str) -> list[str]:
@@ -200,15 +211,15 @@ def _matches(pattern: str) -> list[str]:
     if is_url(pattern):
         files = find(pattern)
         return [files.source.full_name(one) for one in files.paths]
-    return sorted(os.path.normpath(one) for one in glob.glob(pattern) if os.path.isfile(one))
+    return sorted(os.path.normpath(one) for one in glob.glob(pattern, recursive=True) if os.path.isfile(one))
 
 
-def _split_of(path: str) -> str:
-    """Return the split that the name of a shard has, or one of its folders; ``train`` without one.
+def _split_of(path: str) -> str | None:
+    """Return the split that the name of a shard has, or one of its folders; None without one.
 
     >>> [_split_of(one) for one in ("a-test-0.tar", "val_0.tar", "dev/0.tar", "0.tar")]
-    ['test', 'validation', 'validation', 'train']
+    ['test', 'validation', 'validation', None]
     """
     name = re.split(r"[/\\\\]", path)[-1]
     places = (name.lower(), path.lower())
-    return next((split for place in places for form, split in _SPLITS if form.search(place)), "train")
+    return next((split for place in places for form, split in _SPLITS if form.search(place)), None)

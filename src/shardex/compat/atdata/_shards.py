@@ -12,11 +12,12 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from shardex.compat.atdata._exceptions import BrokenTarError, CutTarError
 from shardex.compat.atdata._protocols import DataSource
 from shardex.compat.atdata._sources import S3Source, URLSource
 from shardex.dataset import Dataset, concat, from_table
 from shardex.dataset import open as open_dataset
-from shardex.errors import FormatError, RemoteReadError
+from shardex.errors import FormatError, RemoteReadError, ShardexError, TruncatedShardError
 from shardex.sources import absolute_path, is_url
 
 KEY, PACKED = "__key__", "msgpack"
@@ -75,7 +76,15 @@ class Shards:
         names = tuple(shards)
         if not names:
             return
-        if (found := self._read_in_place(names, keep)) is not None:
+        try:
+            found = self._read_in_place(names, keep)
+        except ShardexError:
+            if len(names) == 1 or shuffle is not None:
+                raise
+            for one in names:  # those before the broken one
+                yield from self.in_turn([one], keep=False)
+            return
+        if found is not None:
             yield found
         elif self._copies.keys() >= set(names):
             yield _open([self._copies[one] for one in names], self._folder)
@@ -147,7 +156,11 @@ def _open(addresses: Sequence[str], cache: str | None = None) -> Dataset:
     `cache` is the folder for the content of compressed files, if it is not the usual one.
     """
     groups = [list(some) for _, some in groupby(addresses, _store_of)]
-    opened = [_open_together(some, cache) for some in groups]
+    try:
+        opened = [_open_together(some, cache) for some in groups]
+    except FormatError as error:
+        kind = CutTarError if isinstance(error, TruncatedShardError) else BrokenTarError
+        raise kind(str(error)) from error
     return opened[0] if len(opened) == 1 else concat(*opened)
 
 

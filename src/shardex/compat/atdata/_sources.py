@@ -7,6 +7,7 @@ reads them (`addresses`): by ranges, or from whole copies where a web server doe
 import io
 import json
 import os
+import re
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,6 +83,9 @@ class URLSource(_Shards):
     def list_shards(self) -> list[str]:
         """Return all paths or URLs of the pattern."""
         return list(self.listed) if self.listed is not None else expand_braces(self.url)
+
+    def _addresses(self, shards: Sequence[str]) -> list[str]:
+        return [without_file(one) for one in shards]
 
     @classmethod
     def of(cls, shards: Sequence[str]) -> Self:
@@ -174,7 +178,7 @@ class BlobSource(_Shards):
 
     blob_refs: list[dict[str, str]]
     pds_endpoint: str | None = None
-    _endpoints: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    _endpoint_cache: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def list_shards(self) -> list[str]:
         """Return the names of the shards: ``at://did/blob/cid``."""
@@ -191,7 +195,7 @@ class BlobSource(_Shards):
         """Return the address of the server of an owner; without `pds_endpoint` the public directory is asked."""
         if self.pds_endpoint:
             return self.pds_endpoint.rstrip("/")
-        if did not in self._endpoints:
+        if did not in self._endpoint_cache:
             if not did.startswith("did:plc:"):
                 raise ArgumentError(f"expected an owner did:plc:..., or pds_endpoint=, got {did!r}")
             document = json.loads(load(f"{PLC_DIRECTORY}/{did}"))
@@ -199,8 +203,8 @@ class BlobSource(_Shards):
             urls = [one.get("serviceEndpoint") for one in document.get("service", ()) if one.get("type") == kind]
             if not urls:
                 raise ArgumentError(f"expected a server of {did} in {PLC_DIRECTORY}, got none; give pds_endpoint=")
-            self._endpoints[did] = str(urls[0]).rstrip("/")
-        return self._endpoints[did]
+            self._endpoint_cache[did] = str(urls[0]).rstrip("/")
+        return self._endpoint_cache[did]
 
     @classmethod
     def from_refs(cls, refs: Sequence[Mapping[str, Any]], *, pds_endpoint: str | None = None) -> Self:
@@ -213,9 +217,18 @@ class BlobSource(_Shards):
         return cls([{"did": one["did"], "cid": one["cid"]} for one in refs], pds_endpoint)
 
 
+def without_file(address: str) -> str:
+    """Return the path that a URL of the scheme ``file`` means, as WebDataset does; others are returned as they are.
+
+    >>> without_file("file:///data/a.tar"), without_file("file:a.tar"), without_file("s3://bucket/a.tar")
+    ('/data/a.tar', 'a.tar', 's3://bucket/a.tar')
+    """
+    return re.sub(r"^file:(//(localhost(?=/))?)?", "", address)
+
+
 def _stream(address: str) -> IO[bytes]:
     """Return a stream of a file at a path or a URL."""
-    if not is_url(address) or address.startswith("file://"):
+    if not is_url(address := without_file(address)):
         path = absolute_path(address)
         with storage_errors(path, "open"):
             return open(path, "rb")

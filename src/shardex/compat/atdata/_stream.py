@@ -75,7 +75,17 @@ def _part(rows: Dataset, part: tuple[int, int] | None) -> Dataset:
 
 
 def samples_of(rows: Dataset, steps: Callable[[bytes], Any]) -> Iterator[Any]:
-    """Yield the samples of rows of packed bytes after all steps; errors tell which sample they are about."""
+    """Yield the samples of rows of packed bytes after all steps, without those that a condition leaves out."""
+    return (value for value in _results(rows, steps) if value is not DROPPED)
+
+
+def kept_rows(rows: Dataset, steps: Callable[[bytes], Any]) -> Dataset:
+    """Return the rows of the samples that no condition leaves out."""
+    return rows[[number for number, value in enumerate(_results(rows, steps)) if value is not DROPPED]]
+
+
+def _results(rows: Dataset, steps: Callable[[bytes], Any]) -> Iterator[Any]:
+    """Yield what the steps make of all rows, `DROPPED` too; errors tell which sample they are about."""
     position = -1
     for columns in rows.select(PACKED).chunks():
         for packed in columns[PACKED]:
@@ -85,8 +95,7 @@ def samples_of(rows: Dataset, steps: Callable[[bytes], Any]) -> Iterator[Any]:
             except Exception as error:
                 error.add_note(f"at sample {rows[position][KEY]!r} of {', '.join(rows.shards([position]))}")
                 raise
-            if value is not DROPPED:
-                yield value
+            yield value
 
 
 def part_of_worker() -> tuple[int, int] | None:

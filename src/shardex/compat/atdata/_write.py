@@ -20,14 +20,14 @@ import xxhash
 from shardex.compat.atdata._dataset import Dataset
 from shardex.compat.atdata._logging import get_logger, log_operation
 from shardex.compat.atdata._protocols import Packable
-from shardex.compat.atdata._sources import URLSource
+from shardex.compat.atdata._sources import URLSource, without_file
 from shardex.compat.atdata.manifest._builder import ManifestBuilder
 from shardex.compat.atdata.manifest._manifest import JSON_SUFFIX, PARQUET_SUFFIX
 from shardex.compat.atdata.manifest._writer import ManifestWriter
 from shardex.dataset import create
 from shardex.errors import ArgumentError, SchemaError, storage_errors
 from shardex.features import describe
-from shardex.files import Stage
+from shardex.files import Stage, forget_appends
 from shardex.formats import open_rows
 from shardex.samples import DictSample, PackableSample
 from shardex.sources import is_url
@@ -99,6 +99,7 @@ def write_shards(
             written = _Shards(stage, names, manifest)
             written.write(samples, limits)
             stage.publish()
+            forget_appends(names.folder)
         finally:
             stage.discard()
         kind = written.checked_type()
@@ -121,9 +122,10 @@ class _Names:
     """The names of shards and of their manifests."""
 
     def __init__(self, path: str | os.PathLike[str], *, sharded: bool) -> None:
-        if is_url(os.fspath(path)):
-            raise ArgumentError(f"expected a local path, got {os.fspath(path)}: shardex.write writes to URLs")
-        full = Path(os.path.abspath(os.path.expanduser(path)))
+        text = without_file(os.fspath(path))
+        if is_url(text):
+            raise ArgumentError(f"expected a local path, got {text}: shardex.write writes to URLs")
+        full = Path(os.path.abspath(os.path.expanduser(text)))
         self.folder, self.base, self.sharded = os.path.realpath(full.parent), full.name, sharded
         if not self.base or full.is_dir():
             raise ArgumentError(f"expected the path of a tar, got a folder: {full}")

@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from shardex.compat.atdata._dataset import Dataset
+from shardex.compat.atdata._dataset import RT, ST, Dataset
 from shardex.compat.atdata._samples import DictSample, PackableSample, SampleBatch, packable
 from shardex.compat.atdata._write import write_samples
 
 __all__ = [
+    "DT",
+    "RT",
+    "ST",
     "Dataset",
     "DictSample",
     "MsgpackRawSample",
@@ -23,6 +26,7 @@ __all__ = [
     "write_samples",
 ]
 
+DT = TypeVar("DT")
 Pathlike = str | os.PathLike[str]
 MsgpackRawSample = dict[str, Any]
 WDSRawSample = dict[str, Any]

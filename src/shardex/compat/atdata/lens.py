@@ -55,6 +55,10 @@ class Lens(core.Lens[S, V]):
         """The type of the views it returns."""
         return self.view
 
+    def get(self, s: S) -> V:
+        """Return the view of a sample."""
+        return super().get(s)
+
     def put(self, v: V, s: S | None = None) -> S:
         """Return the sample with a changed view put into it."""
         if self._put is not None:

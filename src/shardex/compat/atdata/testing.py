@@ -5,11 +5,14 @@ import os
 import types
 import typing
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from shardex.compat.atdata._dataset import Dataset
+from shardex.compat.atdata._samples import packable
 from shardex.compat.atdata._type_utils import is_ndarray_type
 from shardex.compat.atdata._waiting import Waiting, waiting
 from shardex.compat.atdata._write import write_samples
@@ -18,7 +21,7 @@ from shardex.features import kinds
 
 __all__ = ["MockAtmosphere", "MockAtmosphereClient", "make_dataset", "make_samples", "mock_index"]
 
-T = TypeVar("T")
+ST = TypeVar("ST")
 _INSTEAD = "make_dataset(folder, samples)"
 
 
@@ -30,7 +33,7 @@ def make_dataset(
     return written if sample_type is None else Dataset[sample_type](written.source)  # type: ignore[valid-type]
 
 
-def make_samples(sample_type: type[T], n: int = 10, seed: int | None = None) -> list[T]:
+def make_samples(sample_type: type[ST], n: int = 10, seed: int | None = None) -> list[ST]:
     """Return samples of a class with values made up from the types of its fields; a seed gives the same ones again.
 
     Text is the name of the field and a number, whole numbers count, booleans alternate; floats, bytes and arrays
@@ -75,4 +78,20 @@ class MockAtmosphere(Waiting, instead=_INSTEAD, methods="login create_record get
 
 
 MockAtmosphereClient = MockAtmosphere
+
+with suppress(ImportError):
+    import pytest
+
+    @pytest.fixture
+    def tmp_dataset(tmp_path: Path) -> Dataset[Any]:
+        """Ten samples with a `name` and a `value` in a temporary folder, for tests that import this fixture."""
+
+        @packable
+        class Sample:
+            name: str
+            value: int
+
+        return make_dataset(tmp_path, [Sample(f"s{k}", k) for k in range(10)])
+
+
 mock_index = waiting("mock_index", _INSTEAD)

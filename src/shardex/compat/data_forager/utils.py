@@ -4,14 +4,14 @@ import glob
 import os
 import unicodedata
 
-from shardex.files import natural_order
+from shardex.files import natural_key
 
 
 def find_files_recursive(input_path: str, extension_patterns: list[str]) -> list[str]:
     """Return the files at any depth whose names match a pattern such as ``*.jsonl``, each once."""
     found: dict[str, None] = {}
     for pattern in extension_patterns:
-        matches = glob.glob(os.path.join(glob.escape(input_path), "**", pattern), recursive=True)
+        matches = sorted(glob.glob(os.path.join(glob.escape(input_path), "**", pattern), recursive=True))
         found.update(dict.fromkeys(path for path in matches if os.path.isfile(path)))
     return list(found)
 
@@ -19,10 +19,9 @@ def find_files_recursive(input_path: str, extension_patterns: list[str]) -> list
 def natural_sort(paths: list[str]) -> list[str]:
     """Sort paths so that numbers in them ascend by value, without regard to case; é comes after e, not after z.
 
-    >>> natural_sort(["part10", "Part2", "part1", "z", "é"])
-    ['é', 'part1', 'Part2', 'part10', 'z']
+    Paths that differ only in case, or in zeros before a number, keep their order.
+
+    >>> natural_sort(["part10", "Part2", "part1", "z", "é", "Z"])
+    ['é', 'part1', 'Part2', 'part10', 'z', 'Z']
     """
-    forms: dict[str, list[str]] = {}
-    for path in paths:
-        forms.setdefault(unicodedata.normalize("NFD", path), []).append(path)
-    return [path for form in natural_order(list(forms)) for path in forms[form]]
+    return sorted(paths, key=lambda path: natural_key(unicodedata.normalize("NFD", path)))

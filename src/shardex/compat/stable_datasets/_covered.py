@@ -83,6 +83,7 @@ COVERED: dict[str, str] = {
     "utils.BaseDatasetBuilder._generate_examples": "of the subclass",
     "utils.download": "shardex.sources.download_file",
     "utils.bulk_download": "shardex.sources.download_file in threads",
+    "utils.load_from_tsfile_to_dataframe": "a reader of its own, pandas",
     # names of the package itself
     "BaseDatasetBuilder": "utils.BaseDatasetBuilder",
     "StableDataset": "dataset.StableDataset",
@@ -168,4 +169,8 @@ COVERED: dict[str, str] = {
     "schema.VideoDecodeConfig.seed": "an option",
     "schema.VideoDecodeConfig.decode_fn": "an option",
     "schema.VideoDecodeConfig.decode_fn_batched": "an option",
+    "schema.VideoDecodeFn": "protocol",
+    "schema.VideoDecodeFnBatched": "protocol",
+    "features.Array3D": "module path of stable_datasets",
+    "features.Array4D": "module path of stable_datasets",
 }

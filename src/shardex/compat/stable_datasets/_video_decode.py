@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from shardex.compat.stable_datasets.features.base import tensor_of
 from shardex.compat.stable_datasets.features.video import VideoRef
 from shardex.errors import ArgumentError, SchemaError, nearest
 from shardex.media import decode_frames
+from shardex.rows import whole_number
 
 _CHOICES: Final = {
     "sampling": ("uniform", "random", "center", "start"),
@@ -26,6 +27,34 @@ _CHOICES: Final = {
     "pad": ("error", "repeat_last", "loop"),
 }
 _LAYOUTS: Final = {"THWC": (0, 1, 2, 3), "TCHW": (0, 3, 1, 2), "CTHW": (3, 0, 1, 2)}
+
+
+class VideoDecodeFn(Protocol):
+    """A function that decodes one video."""
+
+    def __call__(
+        self,
+        ref: VideoRef,
+        config: VideoDecodeConfig,
+        *,
+        row: Mapping[str, Any] | None = None,
+        sample_index: int | None = None,
+    ) -> Any:
+        """Return what the sample has instead of the video."""
+
+
+class VideoDecodeFnBatched(Protocol):
+    """A function that decodes the videos of a batch."""
+
+    def __call__(
+        self,
+        refs: Sequence[VideoRef],
+        config: VideoDecodeConfig,
+        *,
+        rows: Sequence[Mapping[str, Any]] | None = None,
+        sample_indices: Sequence[int] | None = None,
+    ) -> Sequence[Any]:
+        """Return what each sample has instead of its video."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +84,25 @@ class VideoDecodeConfig:
     crop: str = "none"
     pad: str = "error"
     seed: int | None = None
-    decode_fn: Callable[..., Any] | None = None
-    decode_fn_batched: Callable[..., Any] | None = None
+    decode_fn: VideoDecodeFn | None = None
+    decode_fn_batched: VideoDecodeFnBatched | None = None
 
     def __post_init__(self) -> None:
         for name in ("num_frames", "frame_stride"):
             given = getattr(self, name)
             if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 1:
                 raise ArgumentError(f"expected {name} to be a whole number of 1 or more, got {given!r}")
+        if not isinstance(self.column, str) or not self.column:
+            raise ArgumentError(f"expected column to be the name of a column, got {self.column!r}")
+        if self.seed is not None:
+            whole_number("seed", self.seed)
         for name, known in _CHOICES.items():
             if (given := getattr(self, name)) not in known:
                 raise ArgumentError(
                     f"expected {name} to be one of {', '.join(known)}, got {given!r}{nearest(given, known)}"
                 )
+        if (self.dtype, self.scale) == ("uint8", "zero_one"):
+            raise ArgumentError("expected scale='none' for dtype='uint8', got 'zero_one', which needs dtype='float32'")
         if self.crop != "none" and self.resize is None:
             raise ArgumentError(f"expected resize, the size that crop={self.crop!r} cuts out, got None")
         for name in ("decode_fn", "decode_fn_batched"):

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from shardex.compat.stable_datasets.backends.lance_rows import LanceBackend
 from shardex.compat.stable_datasets.backends.lance_video_frames import LanceVideoFramesBackend
 from shardex.compat.stable_datasets.features.base import FeatureType
 from shardex.compat.stable_datasets.features.image import Image
-from shardex.compat.stable_datasets.features.video import ASSETS, Video
+from shardex.compat.stable_datasets.features.video import ASSETS
 from shardex.compat.stable_datasets.schema import Array3D, Array4D, ClassLabel, Features, Sequence, Value
 from shardex.errors import (
     ArgumentError,
@@ -57,7 +58,6 @@ __all__ = [
     "DEFAULT_SHARD_SIZE_BYTES",
     "CacheOpenResult",
     "LanceCacheMeta",
-    "MissingColumnError",
     "ShardedCacheMeta",
     "cache_fingerprint",
     "detect_cache_format",
@@ -87,20 +87,13 @@ _INSTEAD_OF_LANCE = (
 )
 
 
-class MissingColumnError(SchemaError, KeyError):
-    """An example without a value for one of the columns."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
 # -- names and values -------------------------------------------------------------------------------------------
 
 
 def encode_example(example: Mapping[str, Any], features: Mapping[str, Any], *, cache_dir: Any = None) -> dict[str, Any]:
     """Return the values of an example as Arrow stores them; `cache_dir` is the folder to which videos are copied.
 
-    Without it a video that is stored as a file is its path, as in early versions. Keys that are no columns are kept.
+    Keys that are no columns are kept.
 
     >>> from shardex.compat.stable_datasets.schema import ClassLabel
     >>> encode_example({"label": "dog", "id": 3}, {"label": ClassLabel(names=["cat", "dog"])})
@@ -111,8 +104,6 @@ def encode_example(example: Mapping[str, Any], features: Mapping[str, Any], *, c
 
 
 def _encode(value: Any, feature: Any, name: str, cache_dir: Path | None) -> Any:
-    if isinstance(feature, Video) and feature.storage == "path" and cache_dir is None:
-        return None if value is None else os.fspath(value) if isinstance(value, os.PathLike) else str(value)
     known = feature if isinstance(feature, FeatureType) else FeatureType()
     try:
         return known.encode(value, cache_dir=cache_dir)
@@ -235,7 +226,7 @@ def write_sharded_arrow_cache(
     A record batch has `batch_size` rows, fewer if they are large. A file is closed when its batches take
     `shard_size_bytes` in memory; `single_file` means no limit. `num_encode_workers` threads encode images, unless
     there are columns of videos, lists of images or a user's own features. Keys of an example that are no columns are
-    left out; a column that it lacks is a `KeyError`.
+    left out; a column that it lacks is null, with a warning if all examples lack it.
 
     The folder is replaced in one step, when all is on the disk: a crash leaves the old one, and readers that have it
     open keep it. One process at a time writes it, others wait.
@@ -264,10 +255,15 @@ def write_sharded_arrow_cache(
             ) as out,
             closing(_examples(generator, wanted, num_encode_workers)) as examples,
         ):
-            folder = Path(out.folder)
+            folder, lacking = Path(out.folder), set(wanted)
             for number, example in enumerate(examples):
                 out.append(_row(example, wanted, folder, number))
-    return read_sharded_cache_meta(cache_dir)
+                lacking = lacking and lacking - example.keys()
+    meta = read_sharded_cache_meta(cache_dir)
+    if lacking and meta.num_rows:
+        names = ", ".join(sorted(lacking))
+        warnings.warn(f"{target}: no example has the columns {names}, which are null everywhere", stacklevel=2)
+    return meta
 
 
 def _schema(features: Features) -> pa.Schema:
@@ -313,15 +309,9 @@ def _row(example: Mapping[str, Any], features: Features, folder: Path, number: i
     row, name = dict[str, Any](), ""
     try:
         for name, feature in features.items():
-            row[name] = feature.encode(example[name], cache_dir=folder)
+            row[name] = feature.encode(example[name], cache_dir=folder) if name in example else None
     except SchemaError as error:
         raise _located(error, f"sample {number}, field {name}") from None
-    except KeyError:
-        if name in example:
-            raise
-        raise MissingColumnError(
-            f"expected a value for every column, or None, got none for {name!r} - at sample {number}"
-        ) from None
     return row
 
 

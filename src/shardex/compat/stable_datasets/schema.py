@@ -12,11 +12,18 @@ from typing import Any, NewType
 import pyarrow as pa
 
 from shardex import features as core
-from shardex.compat.stable_datasets._video_decode import VideoDecodeConfig
-from shardex.compat.stable_datasets.features.array import Array3D, Array4D
-from shardex.compat.stable_datasets.features.base import ClassLabel, FeatureType, Sequence, Value
-from shardex.compat.stable_datasets.features.image import Image
-from shardex.compat.stable_datasets.features.video import Video, VideoRef
+from shardex.compat.stable_datasets._video_decode import VideoDecodeConfig, VideoDecodeFn, VideoDecodeFnBatched
+from shardex.compat.stable_datasets.features import (
+    Array3D,
+    Array4D,
+    ClassLabel,
+    FeatureType,
+    Image,
+    Sequence,
+    Value,
+    Video,
+    VideoRef,
+)
 from shardex.errors import ArgumentError, SchemaError
 
 __all__ = [
@@ -36,6 +43,8 @@ __all__ = [
     "Version",
     "Video",
     "VideoDecodeConfig",
+    "VideoDecodeFn",
+    "VideoDecodeFnBatched",
     "VideoRef",
     "collect_dataset_citations",
 ]
@@ -66,10 +75,11 @@ class Features(OrderedDict[str, FeatureType]):
         return core.Features({name: one.core for name, one in self._all()})
 
     def fingerprints(self) -> list[str]:
-        """Return the fingerprint of a cache with these columns, then the one that early versions gave it."""
-        seed = ", ".join(f"{name!r}: {one.seed_text()}" for name, one in self._all())
-        texts = dict.fromkeys((self.fingerprint_data(), f"{{{seed}}}"))
-        return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
+        """Return the fingerprint of a cache with these columns, then those that other versions gave it."""
+        versions = zip(*(one.texts() for _, one in self._all()), strict=True)
+        others = (", ".join(f"{name!r}: {text}" for name, text in zip(self, texts, strict=True)) for texts in versions)
+        every = dict.fromkeys((self.fingerprint_data(), *(f"{{{other}}}" for other in others)))
+        return [hashlib.sha256(text.encode()).hexdigest()[:16] for text in every]
 
     def _all(self) -> Iterator[tuple[str, FeatureType]]:
         for name, one in self.items():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
+from shardex.compat.stable_datasets._ts_files import load_from_tsfile_to_dataframe
 from shardex.compat.stable_datasets.cache import cache_fingerprint, open_cache, read_lineage, write_sharded_arrow_cache
 from shardex.compat.stable_datasets.dataset import StableDataset, StableDatasetDict
 from shardex.compat.stable_datasets.schema import (
@@ -39,6 +40,16 @@ from shardex.errors import (
 )
 from shardex.progress import Bar
 from shardex.sources import download_file, locks, make_folder
+
+__all__ = [
+    "CACHE_DIR_ENV_VAR",
+    "DEFAULT_CACHE_DIR",
+    "BaseDatasetBuilder",
+    "DownloadError",
+    "bulk_download",
+    "download",
+    "load_from_tsfile_to_dataframe",
+]
 
 DEFAULT_CACHE_DIR = "~/.stable-datasets/"
 CACHE_DIR_ENV_VAR = "STABLE_DATASETS_CACHE_DIR"

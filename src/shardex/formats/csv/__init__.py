@@ -8,8 +8,10 @@ lines are. `CsvWriter` writes shards with a header each.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -18,7 +20,7 @@ import pyarrow as pa
 
 from shardex.columns import check_fields, decode_array
 from shardex.errors import ArgumentError, FormatError, SchemaError
-from shardex.features import ClassLabel, Duration, Feature, Features, Text, Value, unwrap_optional
+from shardex.features import ClassLabel, Date, Duration, Feature, Features, Text, Timestamp, Value, unwrap_optional
 from shardex.files import Files, Index
 from shardex.formats.csv.cells import (
     FALSE,
@@ -30,7 +32,7 @@ from shardex.formats.csv.cells import (
     fields_of,
     refuse_features,
 )
-from shardex.formats.csv.records import CsvScanner, Dialect, first_record
+from shardex.formats.csv.records import TABS, CsvScanner, Dialect, delimiter_of, first_record
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.lines import NumberedLines, check_bad_lines, data_files, index_of_right_lines
 from shardex.formats.record_fields import RecordFields, check_infer_from, record_fields
@@ -49,7 +51,6 @@ __all__ = [
 _MOST_BYTES = 1 << 30
 """Bytes that are parsed at once; Arrow takes less than 2 GiB."""
 EXTENSION = ".csv"
-TABS = (".tsv", ".tab")
 EXTENSIONS = (EXTENSION, *TABS)
 
 
@@ -72,13 +73,14 @@ def open(
     """Open the records of these files; the first one of each file names the columns, unless `header` is False.
 
     `names` are names of the columns instead of those in the files (without both: ``f0``, ``f1``, ...). `delimiter` is a
-    tab for `.tsv` and a comma for other files; an empty `quote` means that quotes are text. Cells that are empty or one
-    of the texts in `missing` have no value. Without a schema, types are found in "all" records or in a "sample"
-    (`infer_from`), by default in all up to 2 GiB. ``bad_lines="skip"`` leaves out records with a wrong number of cells.
+    tab for `.tsv` and a comma for other files, or a semicolon, tab or bar that the first records have instead; an empty
+    `quote` means that quotes are text. Cells that are empty or one of the texts in `missing` have no value. Without a
+    schema, types are found in "all" records or in a "sample" (`infer_from`), by default in all up to 2 GiB.
+    ``bad_lines="skip"`` leaves out records with a wrong number of cells.
     """
     check_bad_lines(bad_lines)
     files = data_files(files, EXTENSIONS)
-    dialect = Dialect(_delimiter_of(files) if delimiter is None else delimiter, quote)
+    dialect = Dialect(delimiter_of(files, quote) if delimiter is None else delimiter, quote)
     given = None if names is None else _checked_texts("names", names)
     found, columns = _columns(files, dialect, header, given)
     parser = CsvParser(dialect, columns, ("", *_checked_texts("missing", missing or ())))
@@ -91,16 +93,6 @@ def open(
     rows = CsvRows(files, index, parser, None if schema is None else Features.of(schema), infer_from)
     rows.rebuild = rebuild
     return rows
-
-
-def _delimiter_of(files: Files) -> str:
-    tabs = {path.lower().endswith(TABS) for path in files.paths}
-    if len(tabs) > 1:
-        raise ArgumentError(
-            f"{files}: expected files with one delimiter, got {EXTENSION} and {TABS[0]} files; choose some by a "
-            "pattern, or pass delimiter="
-        )
-    return "\t" if tabs == {True} else ","
 
 
 def _checked_texts(option: str, given: Sequence[str]) -> tuple[str, ...]:
@@ -267,6 +259,9 @@ class CsvRows(NumberedLines):
             )
         if isinstance(inner, Value | Text):
             return _writable(decode_array(array, feature), inner)
+        if isinstance(inner, Date | Timestamp):
+            with suppress(pa.ArrowInvalid):  # texts that are no ISO 8601, for an error that names the row
+                return decode_array(array.cast(feature.arrow_type()), feature)
         values = [_plain(text, inner) for text in array.to_pylist()]
         return feature.fit_column(values, self._where(rows), name, stored=True)
 
@@ -353,6 +348,8 @@ Convert = Callable[[str, bool], Any]
 """Returns the value of a cell that was quoted or not; raises ValueError if Arrow must decide."""
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?")
 _BOOLS = {**dict.fromkeys(TRUE, True), **dict.fromkeys(FALSE, False)}
 
 
@@ -374,6 +371,24 @@ def _bool(cell: str) -> bool:
     return found
 
 
+def _date(cell: str) -> dt.date:
+    if _DATE.fullmatch(cell) is None:
+        raise ValueError
+    return dt.date.fromisoformat(cell)
+
+
+def _time(cell: str) -> dt.datetime:
+    if _TIME.fullmatch(cell) is None:
+        raise ValueError
+    return dt.datetime.fromisoformat(cell)
+
+
+def _instant(cell: str) -> dt.datetime:
+    if not cell.endswith("Z"):
+        raise ValueError
+    return _time(cell[:-1]).replace(tzinfo=dt.UTC)
+
+
 def _general(cell: str) -> Any:
     raise ValueError
 
@@ -386,6 +401,9 @@ _CONVERTERS: dict[Feature, Callable[[str], Any]] = {
     Value("int64"): _whole,
     Value("float64"): _number,
     Value("bool"): _bool,
+    Date(): _date,
+    Timestamp(): _time,
+    Timestamp(zone="UTC"): _instant,
 }
 
 

@@ -1,8 +1,8 @@
 """Parses records of CSV files as Arrow columns (`CsvParser`), and finds the type of each column (`CellScan`).
 
-Types are found by Arrow's inference, block by block, over all records: bool, int64, float64, or text; dates are text.
-A number that float64 or int64 cannot hold makes a column text, so that no value is changed. An empty cell is a missing
-value; in a column of text, a quoted empty cell is the empty text.
+Types are found by Arrow's inference, block by block, over all records: bool, int64, float64, dates and times in ISO
+8601, or text. A number that float64 or int64 cannot hold makes a column text, so that no value is changed. An empty
+cell is a missing value; in a column of text, a quoted empty cell is the empty text.
 """
 
 from __future__ import annotations
@@ -229,6 +229,8 @@ class CellScan:
             return kinds | {"bool"}
         if pa.types.is_integer(column.type):
             return kinds | self._integer_kinds(column, data, name)
+        if pa.types.is_temporal(column.type):
+            return kinds | {_kind_of_times(column)}
         if not pa.types.is_floating(column.type):
             return kinds | {"text"}
         if pc.all(pc.less(pc.abs(column), float(_EXACT))).as_py():  # not if there is NaN or infinity
@@ -251,6 +253,16 @@ class CellScan:
         """Return the cells of one column that have a value, as text."""
         types = {name: pa.large_string()}
         return self.parser.parse(data, types, quoted_missing=True).column(0).drop_null()
+
+
+def _kind_of_times(column: pa.ChunkedArray) -> str:
+    """Return the kind of cells that Arrow has read as dates or times: "text" if Python cannot hold them all."""
+    if pa.types.is_time(column.type) or pc.min(pc.year(column)).as_py() < 1:
+        return "text"
+    if pa.types.is_date(column.type):
+        return "date"
+    small = column.type.unit == "ns" and pc.any(pc.not_equal(pc.nanosecond(column), 0)).as_py()
+    return "text" if small and column.type.tz else "nano" if small else "instant" if column.type.tz else "time"
 
 
 def fields_of(kinds: Kinds, columns: Sequence[str]) -> Features:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError
-from shardex.files import Scan
+from shardex.files import Files, Scan
 from shardex.formats.lines import BOM, whole_file
 from shardex.kernel import Bytes, Integers
 from shardex.sources import ByteRange, Source
@@ -30,6 +30,11 @@ _AHEAD = 8
 _HEAD = 64 << 10
 _NEWLINE, _RETURN = b"\n\r"
 _SPACE = " \t\r\v\f"
+TABS = (".tsv", ".tab")
+"""Extensions of files whose cells are separated by tabs."""
+_OTHER_DELIMITERS = (";", "\t", "|")
+_SNIFFED = 16
+"""Records that show the delimiter."""
 _MOST_SHOWN = 1000
 """Characters of column names in a message."""
 
@@ -295,6 +300,11 @@ def _shown(names: tuple[str, ...]) -> str:
 
 def first_record(source: Source, path: str, dialect: Dialect) -> str | None:
     """Return the first record of a file; None if it has none."""
+    return next(iter(first_records(source, path, dialect, 1)), None)
+
+
+def first_records(source: Source, path: str, dialect: Dialect, count: int) -> list[str]:
+    """Return up to this number of records from the beginning of a file: at least one, if it has some."""
     scanner, size, length = CsvScanner(dialect, None), source.stat(path).size, _HEAD
     while size:
         data = np.frombuffer(source.read(path, [ByteRange(0, min(length, size))])[0], np.uint8)
@@ -306,14 +316,51 @@ def first_record(source: Source, path: str, dialect: Dialect) -> str | None:
             lines = np.append(lines, len(data))
         last = len(data) if unclosed is None else unclosed - 1
         lines = lines[(np.searchsorted(switches, lines) % 2 == 0) & (lines <= last)]
+        found: list[str] = []
         for begin, end in pairwise([0, *(lines + 1).tolist()]):
             record = data[begin:end].tobytes().removesuffix(b"\n").removesuffix(b"\r")
             if record.strip(dialect.space):
-                return _text(record, source, path)
+                found.append(record.decode(errors="replace") if found else _text(record, source, path))
+            if len(found) == count:
+                break
+        if found:
+            return found
         if length >= size:
-            return None if unclosed is None else _text(data[unclosed:].tobytes(), source, path)
+            return [] if unclosed is None else [_text(data[unclosed:].tobytes(), source, path)]
         length *= 4
-    return None
+    return []
+
+
+def delimiter_of(files: Files, quote: str) -> str:
+    """Return the delimiter: a tab for some extensions, else a comma, or another sign if the first records show it."""
+    tabs = {path.lower().endswith(TABS) for path in files.paths}
+    if len(tabs) > 1:
+        raise ArgumentError(
+            f"{files}: expected files with one delimiter, got .csv and {TABS[0]} files; choose some by a "
+            "pattern, or pass delimiter="
+        )
+    if tabs == {True}:
+        return "\t"
+    dialects = [Dialect(sign, quote) for sign in (",", *_OTHER_DELIMITERS) if sign != quote]
+    found = {one.delimiter: _widths(files, one) for one in dialects}
+    if "," not in found or not (comma := found[","]) or comma[0] > 1:
+        return ","
+    likely = [sign for sign, widths in found.items() if widths and widths[0] > 1]
+    right = [sign for sign in likely if len({*found[sign]}) == 1]
+    if len(right) == 1 or not likely:
+        return right[0] if right else ","
+    raise FormatError(
+        f"{files.name(0)}: expected cells that are separated by commas, got one column, and "
+        f'{" and ".join(map(repr, likely))} in its name; pass delimiter={likely[0]!r}, or delimiter="," if it is that'
+    )
+
+
+def _widths(files: Files, dialect: Dialect) -> list[int]:
+    """Return the number of cells in the first records of the first file that has some."""
+    for path in files.paths:
+        if records := first_records(files.source, path, dialect, _SNIFFED):
+            return [len(dialect.cells(record)) for record in records]
+    return []
 
 
 def _text(record: bytes, source: Source, path: str) -> str:

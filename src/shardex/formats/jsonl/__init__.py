@@ -73,6 +73,7 @@ def open(
     attributes: Sequence[str] | None = None,
     infer_from: str | None = None,
     bad_lines: str = "raise",
+    field: str | bool | None = None,
     rebuild: bool = False,
     progress: bool | None = None,
     workers: int | None = None,
@@ -82,7 +83,8 @@ def open(
 
     `attributes` names keys whose values are extracted now into columns for SQL. Without a schema, the fields are found
     in the lines: in "all" of them or in a "sample" (`infer_from`), by default in all up to 2 GiB.
-    ``bad_lines="skip"`` leaves out lines that are no JSON.
+    ``bad_lines="skip"`` leaves out lines that are no JSON. `field` is the key of a `.json` file whose list has the
+    samples; False if the object in each file is one sample.
     """
     check_bad_lines(bad_lines)
     check_decode(decode)
@@ -92,7 +94,7 @@ def open(
         raise ArgumentError(f"{files}: expected JSON lines to extract attributes from, got decode={decode!r}")
     files = data_files(files, JSON_LINES, arrays.EXTENSIONS, (".txt",))
     how: Any = {"rebuild": rebuild, "progress": progress, "workers": workers, "executor": executor}
-    scanner = arrays.scanner_of(files) if decode == "json" else LineScanner(skip_blank=False)
+    scanner = arrays.scanner_of(files, field) if decode == "json" else LineScanner(skip_blank=False)
     is_checked = decode == "json" and bad_lines == "skip"
     index = index_of_right_lines(files, scanner, NoJson(), **how) if is_checked else Index.of(files, scanner, **how)
     rows = rows_of_lines(files, index, schema, decode, infer_from, rebuild=rebuild)

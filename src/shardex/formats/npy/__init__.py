@@ -1,4 +1,4 @@
-"""Arrays of numbers in ``.npy`` files: rows of an array of two dimensions, or windows of one of one dimension.
+"""Arrays of numbers in ``.npy`` files: rows of an array of two or more dimensions, or windows of one of one dimension.
 
 Several files are shards of one dataset. Without ``window=`` an array of one dimension is one sample, of which
 ``ds.windows`` makes more. Arrays of Python objects are pickles: they are refused, and nothing is ever unpickled.
@@ -21,7 +21,7 @@ from shardex.errors import (
     ShardexError,
     TruncatedShardError,
 )
-from shardex.features import Features, codecs
+from shardex.features import Array, Features, codecs
 from shardex.files import Files
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.number_rows import (
@@ -60,7 +60,7 @@ _DTYPES = tuple(np.dtype(one).name for one in ("u2", "u4", "u1", "u8", "i1", "i2
 def open(
     files: Files, *, schema: Features | None = None, window: int | None = None, field: str | None = None
 ) -> NumberRows:
-    """Open the rows of arrays of two dimensions, or windows of arrays of one dimension."""
+    """Open the rows of arrays of two or more dimensions, or windows of arrays of one dimension."""
     data = data_files(files, ".npy")
     stats = data.stats()
     sizes = ((path, stat.size) for path, stat in zip(data.paths, stats, strict=True))
@@ -73,17 +73,28 @@ def open(
             raise SchemaError(
                 f"{data.name(number)}: expected an array of shape ({expected}), as in {data.name(0)}, got {other}"
             )
+    inner = shape[1:] if len(shape) > 2 else None
+    if inner is not None and schema is not None:
+        schema = _flat(files, Features.of(schema), inner)
     name, size = field_and_window(files, schema, dtype, window)
     name = field or name or "tokens"
     if len(shape) == 1:
         numbers = [NumberFile(begin, count, dtype) for begin, dtype, (count,) in heads]
         return stream_rows(data, stats, numbers, size, name)
-    width = shape[1]
+    width = math.prod(shape[1:])
     if size not in (None, width) or window is not None:
         raise ArgumentError(f"{files}: expected no window: each row, of {width} numbers, is a sample, got {size}")
     begins, counts = [begin for begin, _, _ in heads], [shape[0] for _, _, shape in heads]
     places = PlacedRecords(data, stats, begins, [width * dtype.itemsize] * len(heads), counts, dtype.name)
-    return NumberRows(data, places, {name: dtype}, width)
+    return NumberRows(data, places, {name: dtype}, width, inner)
+
+
+def _flat(files: Files, schema: Features, shape: tuple[int, ...]) -> Features:
+    """Return a schema for the numbers of each row, given that of arrays of this shape."""
+    for name, feature in schema.items():
+        if not isinstance(feature, Array) or feature.shape not in (None, shape):
+            raise SchemaError(f"{files}: expected one array of shape {shape}, got {feature} - at field {name}")
+    return Features({n: Array(one.dtype, (math.prod(shape),)) for n, one in schema.items() if isinstance(one, Array)})
 
 
 def _read_head(source: Source, path: str, size: int) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
@@ -98,9 +109,9 @@ def _read_head(source: Source, path: str, size: int) -> tuple[int, np.dtype[Any]
         dtype = number_dtype(dtype)
     except ShardexError as error:
         raise type(error)(f"{name}: {error}") from None
-    if len(shape) not in (1, 2) or min(shape) < 0 or shape[1:] == (0,):
-        raise FormatError(f"{name}: expected an array of one dimension, or two and rows of numbers, got shape {shape}")
-    if fortran and min(shape) > 1:
+    if not shape or min(shape) < 0 or 0 in shape[1:]:
+        raise FormatError(f"{name}: expected an array of rows, each of some numbers, got shape {shape}")
+    if fortran and sum(size > 1 for size in shape) > 1:
         raise FormatError(f"{name}: expected rows one after another, got columns (Fortran order); save it in C order")
     expected = begin + math.prod(shape) * dtype.itemsize
     if size != expected:
@@ -152,4 +163,4 @@ class NpyWriter(NumberWriter):
                     )
 
 
-FORMAT = Format(open, NpyWriter, JoinShards(_OWNED, ".npy"), only_arrays=True)
+FORMAT = Format(open, NpyWriter, JoinShards(_OWNED, ".npy"), only_arrays=True, only_field="tokens")

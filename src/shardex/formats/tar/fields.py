@@ -8,9 +8,10 @@ where all are `.npy` with the same header, otherwise one by one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +23,7 @@ from shardex.features import (
     Features,
     Json,
     Media,
+    Optional,
     Struct,
     Text,
     Value,
@@ -64,6 +66,60 @@ def candidates(field: str, feature: Feature) -> list[str]:
     if isinstance(inner, Media):
         return [field.lower(), *(f"{field.lower()}.{one}" for one in inner.file_extensions())]
     return [field.lower(), extension_of(field, feature).lower()]
+
+
+# -- the schema in a tar --------------------------------------------------------------------------------------------
+
+
+def to_record(features: Features, extensions: Mapping[str, str]) -> bytes:
+    """Return the features of the fields that the extensions do not tell, as JSON; empty if there are none.
+
+    Bytes that are called like an extension are files of that kind, and are read as such.
+
+    >>> to_record(Features({"jpg": Bytes(), "n": Value("int64")}), {"jpg": "jpg", "n": "n.cls"})
+    b'{"n":{"kind":"value","dtype":"int64"}}'
+    """
+    told = {name for name, feature in features.items() if isinstance(unwrap_optional(feature), Bytes)}
+    told |= {name for name, feature in features.items() if feature_of_extension(name) == feature}
+    untold = {name: one for name, one in features.items() if name not in told or extensions[name].lower() != name}
+    return msgspec.json.encode(Features(untold).to_json()) if untold else b""
+
+
+def from_record(record: bytes, where: str) -> Features:
+    """Return the features that `to_record` has encoded; an error names the tar."""
+    try:
+        return Features.from_json(msgspec.json.decode(record or b"{}"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ShardexError) as error:
+        raise FormatError(f"{where}: expected a schema in the tar, got {record[:40]!r}: {error}") from None
+
+
+def joined(known: Features, more: Features, where: str, declared: Container[str] = ()) -> Features:
+    """Return the features of several tars; a field that only some of them have is optional.
+
+    A field with two types raises an error, unless it is one of `declared`, whose features are not used.
+    """
+    fields = {}
+    for name in {**known, **more}:
+        one, other = known.get(name), more.get(name)
+        if one and other and name not in declared and unwrap_optional(one) != unwrap_optional(other):
+            raise SchemaError(
+                f"{where}: expected the field {name!r} as {one}, as in the tars before, got {other}; name its type "
+                "with schema="
+            )
+        fields[name] = one if one == other and one else Optional(one or other)
+    return Features(fields)
+
+
+# -- types of values ------------------------------------------------------------------------------------------------
+
+
+def npy_feature(header: memoryview) -> Feature:
+    """Return the feature of arrays with this header of a `.npy`; any array if the header does not determine them."""
+    try:
+        _, dtype, shape, _ = codecs.npy_header(header)
+        return Array(dtype.name, shape) if dtype.isnative and shape and all(shape) else Array()
+    except ShardexError:
+        return Array()
 
 
 def npz_feature(data: memoryview) -> Feature:

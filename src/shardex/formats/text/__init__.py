@@ -1,4 +1,4 @@
-"""Text files: samples of one line each, or of one file each, with the field `text`.
+"""Text files: samples of one line each (`.txt`), or of one file each (`.md`, `.py`, ...), with the field `text`.
 
 `LineScanner` finds the lines once, `DocumentScanner` the extent of whole files; an `Index` stores them, and each sample
 is a byte range. A byte order mark and carriage returns before newlines are left out. `TextWriter` writes lines.
@@ -6,6 +6,7 @@ is a byte range. A byte order mark and carriage returns before newlines are left
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Features, Text
+from shardex.features import Bytes, Features, Text
 from shardex.files import Files, Index, Scan
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.lines import BOM, LineRows, LineScanner, TextRows, data_files
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import SeriesWriter
+from shardex.formats.signatures import DOCUMENTS
 from shardex.sources import ByteRange, Source
 from shardex.workers import ExecutorLike
 
@@ -35,27 +37,51 @@ def open(
     files: Files,
     *,
     schema: Features | None = None,
-    lines: bool = True,
+    lines: bool | None = None,
     decode: str = "text",
+    field: str | None = None,
     rebuild: bool = False,
     progress: bool | None = None,
     workers: int | None = None,
     executor: ExecutorLike = None,
 ) -> TextRows:
-    """Open the lines of these files, or with ``lines=False`` whole files, as the field `text`.
+    """Open the lines of these files, or with ``lines=False`` whole files, as one field.
 
-    ``decode="bytes"`` returns them undecoded in the field `data`.
+    By default documents such as ``a.md``, ``a.html`` and ``a.py`` are one sample each, and other files are lines.
+
+    ``decode="bytes"`` returns them undecoded. The field is called `field`, by default `text`, or `data` for bytes.
     """
     if decode not in ("text", "bytes"):
         raise ArgumentError(
             f'expected decode to be "text" or "bytes" for the format text, got {decode!r}; '
             'to parse each line as JSON, open with format="jsonl"'
         )
+    files = _texts(files)
+    lines = _are_lines(files) if lines is None else lines
     scanner = LineScanner(skip_blank=False) if lines else DocumentScanner()
-    files = data_files(files, EXTENSIONS)
     index = Index.of(files, scanner, rebuild=rebuild, progress=progress, workers=workers, executor=executor)
     kind = LineRows if lines else DocumentRows
+    if field is not None:
+        schema = Features({field: Text() if decode == "text" else Bytes()})
     return kind(files, index, decode, None if schema is None else Features.of(schema))
+
+
+def _texts(files: Files) -> Files:
+    """Return the texts of a folder of the kinds that are data; among them those called README, too."""
+    if not files.folder:
+        return files
+    kinds = {os.path.splitext(path)[1].lower() for path in files.data} & {*EXTENSIONS, *DOCUMENTS}
+    return files.having(*sorted(kinds)) if kinds else data_files(files, EXTENSIONS, DOCUMENTS)
+
+
+def _are_lines(files: Files) -> bool:
+    documents = {path.lower().endswith(DOCUMENTS) for path in files.paths}
+    if len(documents) > 1:
+        raise ArgumentError(
+            f"{files}: expected files of lines ({', '.join(EXTENSIONS)}) or documents ({', '.join(DOCUMENTS)}), got "
+            "both; open with lines=False if each file is one sample, or with lines=True"
+        )
+    return documents != {True}
 
 
 @dataclass(frozen=True)
@@ -123,4 +149,4 @@ class TextWriter(SeriesWriter):
             raise SchemaError(f"expected text that UTF-8 can hold, got {text[:60]!r}: {error.reason}") from None
 
 
-FORMAT = Format(open, TextWriter, JoinShards(OWNED, ".txt"))
+FORMAT = Format(open, TextWriter, JoinShards(OWNED, ".txt"), only_field="text")

@@ -158,9 +158,9 @@ def test_schema_types_the_arrays(basic: Path) -> None:
     with pytest.raises(SchemaError, match="expected one of the fields history, target, odd, got 'zz' in the schema"):
         open_columns(basic, schema=Features({"zz": Array()}))
     with pytest.raises(
-        SchemaError, match=r"expected float32\[\?\], got float64\[20\] - at .*'sample_000000000001', field history"
+        SchemaError, match=r"expected int32\[\?\], got float64\[20\] - at .*'sample_000000000001', field history"
     ):
-        open_columns(basic, schema=Features({"history": Array("float32", (None,))})).read(np.array([0]), ["history"])
+        open_columns(basic, schema=Features({"history": Array("int32", (None,))})).read(np.array([0]), ["history"])
 
 
 def test_last_member_of_a_name_counts(basic: Path) -> None:

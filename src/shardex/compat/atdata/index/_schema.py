@@ -60,8 +60,26 @@ class SchemaFieldType:
         return {"$type": f"local#{self.kind}", **known}
 
 
+class _Record:
+    """A record whose parts can also be read by their names, as in old versions."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record."""
+        raise NotImplementedError
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_dict()[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.to_dict()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a part by its name."""
+        return self.to_dict().get(key, default)
+
+
 @dataclass
-class SchemaField:
+class SchemaField(_Record):
     """A field: its name, its type, and whether it may be missing."""
 
     name: str
@@ -79,7 +97,7 @@ class SchemaField:
 
 
 @dataclass
-class LocalSchemaRecord:
+class LocalSchemaRecord(_Record):
     """The schema of a sample class."""
 
     name: str

@@ -49,15 +49,25 @@ class NumericAggregate:
     ({'type': 'numeric', 'min': 1.0, 'max': 3.0, 'mean': 2.0, 'count': 3}, None)
     """
 
-    min: float = math.inf
-    max: float = -math.inf
-    sum: float = 0.0
+    _min: float = math.inf
+    _max: float = -math.inf
+    _sum: float = 0.0
     count: int = 0
+
+    @property
+    def min(self) -> float:
+        """The smallest value."""
+        return self._min
+
+    @property
+    def max(self) -> float:
+        """The largest value."""
+        return self._max
 
     @property
     def mean(self) -> float:
         """The mean of the values, 0 without any."""
-        return self.sum / self.count if self.count else 0.0
+        return self._sum / self.count if self.count else 0.0
 
     def add(self, value: float) -> None:
         """Take one number into account."""
@@ -67,9 +77,9 @@ class NumericAggregate:
         if math.isnan(number):
             return
         exact = number if number == value else value  # 2**53 + 1 has no equal float
-        self.min = exact if exact < self.min else self.min
-        self.max = exact if exact > self.max else self.max
-        self.sum += number
+        self._min = exact if exact < self._min else self._min
+        self._max = exact if exact > self._max else self._max
+        self._sum += number
         self.count += 1
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,3 +8,10 @@ by that.
 - `image`: images
 - `video`: videos as files next to the shards, or as bytes
 """
+
+from shardex.compat.stable_datasets.features.array import Array3D, Array4D
+from shardex.compat.stable_datasets.features.base import ClassLabel, FeatureType, Sequence, Value
+from shardex.compat.stable_datasets.features.image import Image
+from shardex.compat.stable_datasets.features.video import Video, VideoRef
+
+__all__ = ["Array3D", "Array4D", "ClassLabel", "FeatureType", "Image", "Sequence", "Value", "Video", "VideoRef"]

@@ -52,7 +52,7 @@ class _FixedShapeArray(FeatureType):
     def format(
         self, value: Any, *, format_type: str | None, decode_images: bool = True, cache_dir: Path | None = None
     ) -> Any:
-        """Return a writable array, with "torch" a tensor, both of the declared dtype."""
+        """Return a writable array of the declared dtype; with "torch" a tensor, of float32 instead of float64."""
         if value is None or format_type == "raw":
             return value
         data = memoryview(value).cast("B") if not isinstance(value, np.ndarray) else memoryview(value.tobytes())

@@ -60,9 +60,9 @@ class FeatureType:
         """Return the text that stands for this feature in the fingerprint of a cache."""
         return repr(self)
 
-    def seed_text(self) -> str:
-        """Return the text that stands for this feature in caches that early versions of stable-datasets wrote."""
-        return repr(self)
+    def texts(self) -> tuple[str, str]:
+        """Return the texts that stand for this feature in early and in the newest versions of stable-datasets."""
+        return repr(self), repr(self)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -78,8 +78,8 @@ def _python_scalar(value: Any) -> Any:
 
 
 def tensor_of(value: Any) -> Any:
-    """Return an array as a tensor of torch, with the same dtype."""
-    return _torch().from_numpy(value)
+    """Return an array as a tensor of torch, with its dtype, but float32 for float64, as numbers have."""
+    return _torch().from_numpy(value.astype("float32") if value.dtype == "float64" else value)
 
 
 def _torch() -> Any:
@@ -240,9 +240,10 @@ class Sequence(FeatureType):
         options: dict[str, Any] = {"decode_images": decode_images, "cache_dir": cache_dir}
         return [self.feature.format(item, format_type=format_type, **options) for item in value]
 
-    def seed_text(self) -> str:
-        """Return the text with that of the items."""
-        return f"Sequence({self.feature.seed_text()})"
+    def texts(self) -> tuple[str, str]:
+        """Return the texts with those of the items."""
+        early, newest = self.feature.texts()
+        return f"Sequence({early})", f"Sequence({newest})"
 
     def __repr__(self) -> str:
         return f"Sequence({self.feature!r})"

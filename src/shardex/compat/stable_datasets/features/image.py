@@ -20,6 +20,8 @@ from shardex.media import decode_image, image_info
 class Image(FeatureType):
     """An image. Arrays that are written are encoded as `encode_format`; bytes, files and PIL images keep their format.
 
+    ``Image()`` is that of document 004, with its fingerprint; with `encode_format` it is that of newer versions.
+
     >>> image = Image(); data = image.encode(np.zeros((4, 6, 3), np.uint8))
     >>> data[:4], image.format(data, format_type="default").size, image.format(data, format_type="numpy").shape
     (b'\\x89PNG', (6, 4), (4, 6, 3))
@@ -27,8 +29,9 @@ class Image(FeatureType):
 
     encode_format: str
 
-    def __init__(self, encode_format: str = "PNG") -> None:
-        self.encode_format = encode_format
+    def __init__(self, encode_format: str | None = None) -> None:
+        self.encode_format = "PNG" if encode_format is None else encode_format
+        self._is_newest = encode_format is not None
         self.core  # noqa: B018 - refuses a format that is not known
 
     @property
@@ -70,12 +73,12 @@ class Image(FeatureType):
         most = np.iinfo(pixels.dtype).max if pixels.dtype != np.bool_ else 1
         return tensor_of(np.ascontiguousarray(pixels.transpose(2, 0, 1), np.float32) / np.float32(most))
 
-    def seed_text(self) -> str:
-        """Return the text without options, which early versions did not have."""
-        return "Image()"
+    def texts(self) -> tuple[str, str]:
+        """Return the texts without and with the option, which early versions did not have."""
+        return "Image()", f"Image(encode_format='{self.encode_format}')"
 
     def __repr__(self) -> str:
-        return f"Image(encode_format='{self.encode_format}')"
+        return self.texts()[self._is_newest]
 
 
 def _pil_image(data: bytes) -> Any:

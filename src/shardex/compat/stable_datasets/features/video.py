@@ -120,20 +120,24 @@ def _remove(name: str) -> None:
 
 
 class Video(FeatureType):
-    """A video: with "path" a file in the folder of the cache, with "bytes" in the shard.
+    """A video: ``Video()`` stores the path as it is given, as document 004 says, and nobody looks at the file.
 
-    >>> Video(), Video("bytes", (".mp4",))
-    (Video(storage='path'), Video(storage='bytes', allowed_extensions=('.mp4',)))
+    With `storage` or `allowed_extensions` it is that of newer versions: with "path" the file is copied to the folder of
+    the cache, with "bytes" into the shard, and samples have a `VideoRef`.
+
+    >>> Video(), Video("bytes", (".mp4",)), Video().encode("clips/1.mp4")
+    (Video(), Video(storage='bytes', allowed_extensions=('.mp4',)), 'clips/1.mp4')
     """
 
     storage: str
     allowed_extensions: tuple[str, ...]
 
-    def __init__(self, storage: str = "path", allowed_extensions: tuple[str, ...] = _EXTENSIONS) -> None:
-        if storage not in _STORAGES:
+    def __init__(self, storage: str | None = None, allowed_extensions: tuple[str, ...] | None = None) -> None:
+        if storage not in (None, *_STORAGES):
             raise SchemaError(f"expected storage to be one of {', '.join(_STORAGES)}, got {storage!r}")
-        self.storage = storage
-        self.allowed_extensions = tuple(_with_dot(one) for one in allowed_extensions)
+        self.storage = storage or "path"
+        self.allowed_extensions = tuple(map(_with_dot, allowed_extensions or _EXTENSIONS))
+        self._is_newest = storage is not None or allowed_extensions is not None
 
     @property
     def core(self) -> core.Feature:
@@ -141,17 +145,19 @@ class Video(FeatureType):
         return core.Video()
 
     def to_arrow_type(self) -> pa.DataType:
-        """Return a struct of the bytes or the path of a video, and what is known of it."""
-        return pa.struct(_PARTS)
+        """Return a struct of the bytes or the path of a video, and what is known of it; a text for ``Video()``."""
+        return pa.struct(_PARTS) if self._is_newest else pa.string()
 
     def arrow_metadata(self) -> dict[bytes, bytes]:
         """Return the metadata of the Arrow field, with the storage."""
         return {**super().arrow_metadata(), b"stable_datasets.video.storage": self.storage.encode()}
 
-    def encode(self, value: Any, *, cache_dir: Path | None = None) -> dict[str, Any] | None:
-        """Return what the shard holds: a file is copied to `cache_dir`, bytes are stored as they are."""
+    def encode(self, value: Any, *, cache_dir: Path | None = None) -> Any:
+        """Return what the shard holds: the given path, or a file is copied to `cache_dir`, bytes are stored."""
         if value is None:
             return None
+        if not self._is_newest:
+            return _given_path(value)
         if self.storage == "frames":
             raise NotImplementedError(
                 "storage='frames' needs Lance files, which shardex does not write: use Video(storage='path') or "
@@ -232,14 +238,22 @@ class Video(FeatureType):
             return tensor_of(frames) if format_type == "torch" and isinstance(frames, np.ndarray) else frames
         return VideoRef(value, cache_dir=cache_dir) if isinstance(value, Mapping) else value
 
-    def seed_text(self) -> str:
-        """Return the text without options, which early versions did not have."""
-        return "Video()"
+    def texts(self) -> tuple[str, str]:
+        """Return the texts without and with options, which early versions did not have."""
+        if self.storage == "path" and self.allowed_extensions == _EXTENSIONS:
+            return "Video()", "Video(storage='path')"
+        return "Video()", f"Video(storage={self.storage!r}, allowed_extensions={self.allowed_extensions!r})"
 
     def __repr__(self) -> str:
-        if self.storage == "path" and self.allowed_extensions == _EXTENSIONS:
-            return "Video(storage='path')"
-        return f"Video(storage={self.storage!r}, allowed_extensions={self.allowed_extensions!r})"
+        return self.texts()[self._is_newest]
+
+
+def _given_path(value: Any) -> str:
+    """Return the path of a video, also of one in a newer cache, as text."""
+    path = value.get("path") if isinstance(value, Mapping) else value
+    if not isinstance(path, str | os.PathLike):
+        raise SchemaError(f"expected the path of a video, got {type(value).__name__}; Video('bytes') stores bytes")
+    return os.fspath(path)
 
 
 def _with_dot(extension: str) -> str:
