@@ -32,7 +32,7 @@ APT = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -
 ELSEWHERE := PYTEST_DEBUG_TEMPROOT=$(TEMP) $(BIN)/python .ci/environments.py
 ARGUMENTS := --hypothesis-profile=ci -o tmp_path_retention_policy=failed
 # Tests of what differs there: annotations, times, video, Arrow without pandas, SQL in its sandbox.
-QUICK_TESTS := src/shardex/features src/shardex/samples tests/features tests/samples tests/columns/test_arrow_types.py tests/dataset/test_sql_sandbox.py tests/media/test_video.py
+QUICK_TESTS := src/shardex/features src/shardex/samples tests/features tests/samples tests/columns/test_arrow_types.py tests/dataset/test_sql_syntax.py tests/media/test_video.py
 
 .PHONY: help setup demo test test-all faults check sanitize bench clean
 

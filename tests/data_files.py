@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 
 from shardex.columns.ipc import footer_blocks, footer_size
-from shardex.kernel import checksums
+from shardex.kernel import gather
 from shardex.native.data_file_reader import DataFileReader
 from shardex.native.data_file_table import END_OF_STREAM, FileTable, decode_table
 from shardex.native.fragments import DataFile
@@ -28,7 +28,7 @@ def with_new_sums(data: bytes, path: str, fields: dict[str, str]) -> tuple[bytes
     footer = data[len(data) - footer_size(data[-10:], len(data), "") :]
     end = max(block.end for block in footer_blocks(footer, len(data), "")[1])
     table = decode_table(data[end:], end, "")
-    sums = checksums(data, *table.extents(np.arange(len(table.sums))))
+    sums = gather.checksums(data, *table.extents(np.arange(len(table.sums))))
     size = int.from_bytes(data[end + 16 : end + 24], "little")
     at = end + len(END_OF_STREAM) + size - 4 * (len(sums) + len(sums) % 2)
     data = data[:at] + sums.tobytes() + data[at + 4 * len(sums) :]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shardex.features import (
-    UNITS,
     Array,
     Audio,
     Bytes,
@@ -37,6 +36,7 @@ from shardex.features import (
     Value,
 )
 from shardex.features.decimals import scaled
+from shardex.features.time_feature import UNITS
 from shardex.media import encode_audio, encode_image
 from tests.left_out_packages import LEFT_OUT
 

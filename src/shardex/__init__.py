@@ -94,7 +94,9 @@ for _problem, _found in _PROBLEMS.items():
         raise _importlib.import_module("shardex.errors").UnsupportedPlatformError(f"shardex expected {_problem}")
 
 
-if _typing.TYPE_CHECKING:
+_lazy_door = _importlib.import_module("shardex.lazy_door")
+
+if _lazy_door.TYPES:
     from shardex import media as media
     from shardex import ray as ray
     from shardex import store as store
@@ -145,7 +147,7 @@ if _typing.TYPE_CHECKING:
     from shardex.store import adopt, cache, clean, compact, edit, recover, verify
     from shardex.text import tokenize
 else:
-    _INNER = {"arrow", "display", "files", "formats", "jobs", "native", "order", "progress", "workers"}
+    _INNER = {"display", "files", "formats", "jobs", "layers", "native", "order", "progress", "workers"}
 
     def _room_or_hint(name: str) -> _typing.Any:
         """Import a room, or say what a name of another library is called here."""
@@ -155,7 +157,7 @@ else:
         hint = "" if name.startswith("_") else other.instead(other.MODULE, name, __all__)
         raise AttributeError(f"module 'shardex' has no attribute {name!r}{hint}")
 
-    _MODULE_OF = _importlib.import_module("shardex.lazy_door").import_later(
+    _MODULE_OF = _lazy_door.import_later(
         __name__,
         {
             "catalog": "Catalog",

@@ -1,7 +1,11 @@
 """Doors that import a name when it is first used: no program needs all modules of all rooms.
 
-The `__init__.py` of a room imports its names for type checkers, and calls `import_later` with the same names by module
-when it runs. `tests/whole/test_lazy_doors.py` checks that both say the same.
+The `__init__.py` of a room imports its names for type checkers (`TYPES`), and calls `import_later` with the same names
+by module when it runs. `tests/whole/test_lazy_doors.py` checks that both say the same.
+
+``from shardex.media import encode_image`` imports the module of this name at once. ``from shardex import media``
+imports the door alone, and ``media.encode_image(...)`` the module when this line runs first: for what is not needed to
+open a dataset.
 """
 
 import importlib
@@ -9,6 +13,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
+
+TYPES: bool = False
+"""False, which type checkers do not know, so they read both branches. Of a door behind `TYPE_CHECKING`, mypy would take
+the module `write` for the function of this name: where modules import each other, it reads such a branch last.
+"""
 
 
 class LazyDoor(ModuleType):
@@ -18,17 +27,18 @@ class LazyDoor(ModuleType):
     _otherwise: Callable[[str], Any]
 
     def __getattr__(self, name: str) -> Any:
-        """Import a name; it is an attribute from then on."""
+        """Import a name of a module, or a module; it is an attribute from then on."""
         module = self._module_of.get(name)
         if module is None:
             return self._otherwise(name)
-        value = getattr(importlib.import_module(f"{self.__name__}.{module}"), name)
+        found = importlib.import_module(f"{self.__name__}.{module or name}")
+        value = getattr(found, name) if module else found
         setattr(self, name, value)
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a name of the door is never the module of the same name, which Python sets on import."""
-        if isinstance(value, ModuleType) and name in self._module_of:
+        if isinstance(value, ModuleType) and self._module_of.get(name):
             value = getattr(value, name)
         super().__setattr__(name, value)
 
@@ -45,8 +55,8 @@ def import_later(
 ) -> Mapping[str, str]:
     """Make a package import names when they are first used; return the module of each name.
 
-    `names` has the names of each module of the package, separated by blanks. `otherwise` is called with any other name
-    that is not found: it returns a value or raises an error.
+    `names` has the names of each module of the package, separated by blanks; those of the module "" are modules.
+    `otherwise` is called with any other name that is not found: it returns a value or raises an error.
     """
 
     def is_unknown(name: str) -> Any:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from shardex.columns import Table, check_fields, tables
 from shardex.errors import ArgumentError, RowError, SchemaError
-from shardex.features import Array, Feature, Features, Json, Media, contains, infer, samples_table, unwrap_optional
+from shardex.features import Array, Feature, Features, Json, Media, contains, conversions, infer, unwrap_optional
 from shardex.features import Sequence as ListOf
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest
 from shardex.progress import Bar
@@ -145,7 +145,7 @@ class AbstractRows(Table):
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Return whole fields (or extracted columns) as SQL sees them; by default all rows are read."""
-        return samples_table(lambda: self._chunks(names), self.features.select(names))
+        return conversions.samples_table(lambda: self._chunks(names), self.features.select(names))
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return for each row whether it has a value for a field; by default all rows are read."""

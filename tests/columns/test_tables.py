@@ -16,20 +16,9 @@ from hypothesis import strategies as st
 import shardex as sx
 from shardex.columns import decode_array, to_table
 from shardex.columns.tables import sql_table, take_table, true_or_null, valid_mask
-from shardex.dataset.sql_sandbox import run
+from shardex.dataset.sql_syntax import run
 from shardex.errors import QueryError, SchemaError
-from shardex.features import (
-    Array,
-    ClassLabel,
-    Feature,
-    Features,
-    Opaque,
-    Optional,
-    Value,
-    concat_tables,
-    feature_of,
-    feature_of_values,
-)
+from shardex.features import Array, ClassLabel, Feature, Features, Opaque, Optional, Value, conversions, kinds
 from shardex.kernel import MISSING, Columns, Masked, Ragged, values_of
 from shardex.samples import DictSample
 from tests.strategies import datasets
@@ -200,7 +189,7 @@ def test_a_value_that_does_not_fit_is_located() -> None:
     ],
 )
 def test_is_queryable(feature: Any, asked: bool) -> None:
-    assert feature_of(feature).queryable() is asked
+    assert kinds.feature_of(feature).queryable() is asked
 
 
 def test_arrays_of_several_dimensions(tmp_path: Any) -> None:
@@ -246,8 +235,8 @@ def test_json_columns_have_the_json_extension_type() -> None:
 def test_valid_mask(chunks: list[list[int | None]], begin: int) -> None:
     column = pa.chunked_array(chunks, pa.int64()).slice(begin)
     expected = [value is not None for value in column.to_pylist()]
-    assert valid_mask(column, feature_of(int)).tolist() == expected
-    assert true_or_null(valid_mask(column, feature_of(int))).to_pylist() == [
+    assert valid_mask(column, kinds.feature_of(int)).tolist() == expected
+    assert true_or_null(valid_mask(column, kinds.feature_of(int))).to_pylist() == [
         True if there else None for there in expected
     ]
 
@@ -270,9 +259,9 @@ def test_valid_mask(chunks: list[list[int | None]], begin: int) -> None:
     ],
 )
 def test_feature_of_values(values: list[Any], feature: str) -> None:
-    assert str(feature_of_values(values)) == feature
+    assert str(conversions.feature_of_values(values)) == feature
 
 
 def test_tables_of_different_types_are_not_concatenated() -> None:
     with pytest.raises(QueryError, match="expected fields of one type in all parts"):
-        concat_tables([pa.table({"x": [1]}), pa.table({"x": ["a"]})])
+        conversions.concat_tables([pa.table({"x": [1]}), pa.table({"x": ["a"]})])

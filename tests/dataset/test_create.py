@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import PIL.Image
 import pytest
 
 import shardex as sx
@@ -51,11 +52,11 @@ def test_append_takes_keywords_and_mappings(tmp_path: Path) -> None:
     assert [s.x for s in sx.open(tmp_path / "d")] == [1, 2, 3]
 
 
-def test_a_schema_is_inferred_from_the_first_samples(tmp_path: Path) -> None:
+def test_a_schema_is_inferred_from_all_samples_in_memory(tmp_path: Path) -> None:
     samples = [{"x": np.zeros(k % 3, np.float32), "n": k if k % 2 else None, "s": "a"} for k in range(100)]
     ds = sx.write(tmp_path / "d", samples)
     assert str(ds.features) == "x float32[?], n int64 or none, s text"
-    with pytest.raises(SchemaError, match=r"expected text, got int - at sample 70, field s"):
+    with pytest.raises(SchemaError, match=r"expected values of one kind, got text and int64 - at sample 70, field s"):
         sx.write(tmp_path / "e", [*samples[:70], {**samples[0], "s": 7}])
     assert not (tmp_path / "e").exists()
 
@@ -332,19 +333,146 @@ def test_repr_says_what_a_writer_holds(tmp_path: Path) -> None:
     assert repr(out) == f"Writer({str(tmp_path / 'd')!r}, closed, 1 sample)"
 
 
-@pytest.mark.parametrize("late", [None, 1.5, "a"])
-@pytest.mark.parametrize("format", ["arrow", "jsonl", "csv", "tar", "parquet", "bins"])
-def test_a_late_sample_that_does_not_fit_the_inferred_schema(tmp_path: Path, format: str, late: Any) -> None:
-    samples = [*({"x": k} for k in range(100)), {"x": late}]
-    advice = "at sample 100, field x; the schema was inferred from the first 64 samples, pass one that fits all"
-    with pytest.raises(SchemaError, match=advice):
+_INFERRING = pytest.mark.parametrize("format", ["arrow", "jsonl", "csv", "tar", "parquet", "bins"])
+
+
+@_INFERRING
+def test_a_late_sample_of_another_kind(tmp_path: Path, format: str) -> None:
+    samples = [*({"x": k} for k in range(100)), {"x": "a"}]
+    with pytest.raises(SchemaError, match="expected values of one kind, got int64 and text - at sample 100, field x"):
         sx.write(tmp_path / "d", samples, format=format)
     with sx.create(tmp_path / "e", format=format) as out:
         out.extend(samples[:100])
-        with pytest.raises(SchemaError, match=advice):
-            out.append(x=late)
+        adds: list[Callable[[Any], None]] = [out.append, lambda one: out.extend(iter([one]))]
+        adds.append(lambda one: out.extend({"x": [one["x"]]}))
+        for add in adds:
+            with pytest.raises(SchemaError, match=r"at sample 100, field x; the schema was inferred .* pass one that"):
+                add({"x": "a"})
+        out.append(x=100)
+    assert [sample.x for sample in sx.open(tmp_path / "e", schema={"x": int}, format=format)] == list(range(101))
     with pytest.raises(SchemaError, match=r"field x$"):
         sx.write(tmp_path / "d", samples, {"x": int}, format=format)
+
+
+def _by_append(path: Path, samples: list[Any], format: str) -> None:
+    with sx.create(path, format=format) as out:
+        for sample in samples:
+            out.append(sample)
+
+
+def _by_iterator(path: Path, samples: list[Any], format: str) -> None:
+    sx.write(path, iter(samples), format=format)
+
+
+def _by_lists(path: Path, samples: list[Any], format: str) -> None:
+    with sx.create(path, format=format) as out:
+        for begin in range(0, len(samples), 40):
+            out.extend(samples[begin : begin + 40])
+
+
+def _by_columns(path: Path, samples: list[Any], format: str) -> None:
+    with sx.create(path, format=format) as out:
+        for begin in range(0, len(samples), 40):
+            some = samples[begin : begin + 40]
+            names = dict.fromkeys(name for sample in some for name in sample)
+            out.append_batch({name: [sample.get(name) for sample in some] for name in names})
+
+
+def _by_list(path: Path, samples: list[Any], format: str) -> None:
+    sx.write(path, samples, format=format)
+
+
+_STREAMS = pytest.mark.parametrize("write", [_by_append, _by_iterator, _by_lists, _by_columns, _by_list])
+_IMAGE = {mode: PIL.Image.new(mode, (2, 3), color) for mode, color in (("L", 5), ("RGB", (1, 2, 3)))}
+_LATE: dict[str, tuple[Any, Any, str]] = {
+    "float": (1, 2.5, "x float64"),
+    "none": (1, None, "x int64 or none"),
+    "int": (None, 7, "x int64 or none"),
+    "list": ([], [1, 2], "x int64[?]"),
+    "texts": ([], ["a", "b"], "x list of text"),
+    "floats": ([1], [0.5, 2.5], "x float64[?]"),
+    "shape": (np.zeros(2, "f4"), np.ones(3, "f4"), "x float32[?]"),
+    "rank": (np.zeros(2, "f4"), np.ones((3, 1), "f4"), "x float32[...]"),
+    "dtype": (np.zeros(2, "f4"), np.full(2, 0.1), "x float64[2]"),
+    "number": (np.float32(0.5), 0.1, "x float64"),
+    "image": (_IMAGE["L"], _IMAGE["RGB"], "x image"),
+}
+
+
+@_STREAMS
+@pytest.mark.parametrize("late", _LATE)
+def test_a_schema_fits_all_samples_of_a_stream(write: Any, tmp_path: Path, late: str) -> None:
+    first, last, features = _LATE[late]
+    samples = [{"n": k, "x": first} for k in range(100)] + [{"n": 100, "x": last}, {"n": 101, "x": first}]
+    write(tmp_path / "d", samples, "arrow")
+    ds = sx.open(tmp_path / "d")
+    assert str(ds.features) == f"n int64, {features}"
+    assert sx.verify(tmp_path / "d") == []
+    assert [sample.n for sample in ds] == list(range(102))
+    for row, expected in ((0, first), (99, first), (100, last), (101, first)):
+        value = expected.convert("RGB") if isinstance(expected, PIL.Image.Image) else expected
+        np.testing.assert_array_equal(np.asarray(ds[row].x), np.asarray(value))
+    sx.write(tmp_path / "e", samples, ds.features)
+    assert _content(tmp_path / "d") == _content(tmp_path / "e")
+
+
+def _content(path: Path) -> list[bytes]:
+    """The data files of a native dataset, in the order of its samples."""
+    return [Path(name).read_bytes() for name in dict.fromkeys(sx.open(path).shards(slice(None)))]
+
+
+@_INFERRING
+@pytest.mark.parametrize("write", [_by_append, _by_list])
+def test_streams_in_each_format(write: Any, tmp_path: Path, format: str) -> None:
+    samples = [{"x": k, "s": f"text {k}"} for k in range(100)] + [{"x": 0.5, "s": "a"}, {"x": 3, "s": "b"}]
+    write(tmp_path / "d", samples, format)
+    schema = {"x": float, "s": str}
+    ds = sx.open(tmp_path / "d", schema=schema, format=format)
+    assert [(one.x, one.s) for one in ds] == [(one["x"], one["s"]) for one in samples]
+    sx.write(tmp_path / "e", samples, schema, format=format)
+    files = [[path.read_bytes() for path in sorted((tmp_path / one).glob("*-0*"))] for one in "de"]
+    assert files[0] == files[1]
+    assert {path.name for path in tmp_path.iterdir()} == {"d", "e"}, "nothing is left beside them"
+
+
+def test_new_fields_of_a_stream(tmp_path: Path) -> None:
+    """Many samples that each need wider features: those before them are written again only as often as it is worth."""
+    samples = [{"n": k, f"late_{k}": k} if k >= 64 else {"n": k} for k in range(264)]
+    ds = sx.write(tmp_path / "d", iter(samples))
+    assert len(ds.features) == 201
+    assert [sample.n for sample in ds] == list(range(264))
+    assert [ds[k][f"late_{k}"] for k in range(64, 264)] == list(range(64, 264))
+    assert ds[263].late_64 is None
+
+
+def test_an_aborted_stream_leaves_nothing(tmp_path: Path) -> None:
+    out = sx.create(tmp_path / "d")
+    for value in (1, 2.5, None):
+        out.extend({"x": value} for _ in range(200))
+    out.abort()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_appended_stream_has_the_schema_of_the_dataset(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"x": 1}])
+    with pytest.raises(SchemaError, match="expected int64, got float"):
+        sx.write(tmp_path / "d", iter([{"x": 0.5}]), mode="append")
+
+
+@pytest.mark.parametrize("write", [_by_append, _by_list])
+def test_integers_that_floats_do_not_hold(write: Any, tmp_path: Path) -> None:
+    for large, late in ((2**53 + 1, 0.5), (0.5, 2**53 + 1)):
+        with pytest.raises(SchemaError, match="float64 holds, got 9007199254740993, which it would round"):
+            write(tmp_path / "d", [*({"x": large} for _ in range(100)), {"x": late}], "arrow")
+    assert list(tmp_path.iterdir()) == []
+
+
+@_STREAMS
+@pytest.mark.parametrize("value", [None, []])
+def test_a_field_without_values_is_said(write: Any, value: Any, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"the field x has no values in all 100 samples.* stored as json.*schema"):
+        write(tmp_path / "d", [{"n": 1, "x": value}] * 100, "arrow")
+    assert sx.open(tmp_path / "d")[0] == {"n": 1, "x": value}
 
 
 COLUMNS: dict[str, Any] = {

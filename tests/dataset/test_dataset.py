@@ -268,7 +268,7 @@ def test_permission_denied_raises(public: Path) -> None:
         "except sx.ShardexError as e: print(type(e).__name__, e)\n"
     )
     sx.write(public / "readable", DATA)
-    command = [sys.executable, "-c", code, public / "d", public / "readable"]
+    command = [sys.executable, "-c", code, str(public / "d"), str(public / "readable")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("AccessDeniedError [Errno 13] cannot map: Permission denied"), done
     assert data.name in done.stdout

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardex as sx
-from shardex.dataset.arrow_rows import ArrowRows
+from shardex.dataset.memory_rows import ArrowRows
 from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.features import Array, Features, Json, Optional, Sequence, Struct, Text, Timestamp, Value
 from shardex.kernel import Columns

@@ -108,7 +108,7 @@ def test_a_dataset_dict_of_hugging_face_needs_a_split() -> None:
 def test_write_takes_paths_and_rows(tmp_path: Path) -> None:
     first = sx.write(tmp_path / "a", [{"x": 1}, {"x": 2}])
     assert sx.write(tmp_path / "b", tmp_path / "a", format="parquet")["x"].tolist() == [1, 2]
-    assert sx.write(tmp_path / "c", str(tmp_path / "a"), format="tar")["x.cls"].tolist() == [1, 2]
+    assert sx.write(tmp_path / "c", str(tmp_path / "a"), format="tar")["x"].tolist() == [1, 2]
     assert sx.write(tmp_path / "d", first.rows)["x"].tolist() == [1, 2]
     files = sorted((tmp_path / "b").glob("*.parquet"))
     assert sx.write(tmp_path / "e", files)["x"].tolist() == [1, 2]

@@ -31,8 +31,8 @@ from hypothesis import strategies as st
 
 import shardex as sx
 from shardex.dataset import ListRows
-from shardex.dataset import sql_sandbox as sandbox
-from shardex.dataset.combined_rows import ConcatRows
+from shardex.dataset import sql_syntax as sandbox
+from shardex.dataset.combine import ConcatRows
 from shardex.errors import ChecksumError, FormatError, QueryError
 from tests.waiting import becomes_true
 
@@ -385,8 +385,8 @@ def test_presence_in_tars_is_known_without_reading(tmp_path: Path, monkeypatch: 
     tars = sx.write(tmp_path / "tars", some, schema, format="tar", shard_rows=4)
     reads: list[Any] = []
     monkeypatch.setattr(type(tars.rows), "read", lambda self, rows, fields=None: reads.append(fields))
-    assert len(tars.where('"seg.npy" IS NOT NULL AND png IS NOT NULL')) == 5 and not reads
-    assert len(tars[::-1].where('"seg.npy" IS NULL AND __key__ IS NOT NULL')) == 5 and not reads
+    assert len(tars.where("seg IS NOT NULL AND png IS NOT NULL")) == 5 and not reads
+    assert len(tars[::-1].where("seg IS NULL AND __key__ IS NOT NULL")) == 5 and not reads
 
 
 def test_json_lines_whose_types_change(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from shardex.errors import PluginError
-from shardex.features import Feature, Features, Optional, StoredAs, Text, Value, feature_of
+from shardex.features import Feature, Features, Optional, StoredAs, Text, Value, kinds
 from shardex.features.kinds import GROUP, KINDS, all_kinds
 from shardex.plugins import Plugin
 
@@ -51,7 +51,7 @@ def test_plugins_must_be_classes_of_features_of_their_kind(monkeypatch: pytest.M
     added(monkeypatch, "other", Text)
     with pytest.raises(PluginError, match=r"expected a class of features of the kind 'other', got .*Text"):
         list(all_kinds())
-    assert feature_of(int) == Value("int64"), "known types import no package"
+    assert kinds.feature_of(int) == Value("int64"), "known types import no package"
 
 
 def test_a_missing_kind_is_read_as_it_is_stored() -> None:

@@ -30,7 +30,7 @@ from shardex.features import (
     Struct,
     Text,
     Value,
-    feature_of,
+    kinds,
 )
 
 INT, FLOAT = Value("int64"), Value("float64")
@@ -95,7 +95,7 @@ INT, FLOAT = Value("int64"), Value("float64")
     ],
 )
 def test_features_of_types_and_annotations(hint: Any, feature: Feature) -> None:
-    assert feature_of(hint) == feature
+    assert kinds.feature_of(hint) == feature
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_features_of_types_and_annotations(hint: Any, feature: Feature) -> None:
 )
 def test_other_types_are_refused(hint: Any) -> None:
     with pytest.raises(SchemaError):
-        feature_of(hint)
+        kinds.feature_of(hint)
 
 
 @dataclass
@@ -186,7 +186,7 @@ def test_features_of_other_classes_with_annotations(kind: type) -> None:
 
 def test_inherited_annotations() -> None:
     assert Features.of(Derived) == Features(INNER)
-    assert feature_of(Derived) == Struct(INNER)
+    assert kinds.feature_of(Derived) == Struct(INNER)
 
 
 def test_annotations_with_undefined_names_are_refused() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardex.errors import SchemaError
-from shardex.features import Array, ClassLabel, Date, Feature, Json, Optional, Text, Value, in_form, stack_arrays
+from shardex.features import Array, ClassLabel, Date, Feature, Json, Optional, Text, Value, conversions, stack_arrays
 from shardex.kernel import MISSING, Columns, Masked, Ragged
 
 WHERE = "sample {}".format
@@ -77,11 +77,13 @@ def test_columns_in_the_form_of_inferred_features() -> None:
         "s": Optional(Text()),
     }
     plain = Columns({"n": [1, 2], "f": [1, 2], "a": [np.arange(2), np.arange(2)], "s": ["a", None]}).stack()
-    found = in_form(plain, features)
+    found = conversions.in_form(plain, features)
     assert found["n"] == [1, 2] and isinstance(found["n"], Masked) and found["f"].dtype == np.float64
     assert isinstance(found["a"], Ragged) and found["s"] == ["a", None]
-    assert in_form(Columns({"n": [None, MISSING]}), features)["n"].mask.tolist() == [False, False]
-    assert in_form(Columns({"f": np.array([2**53 + 1])}), features)["f"].dtype == np.int64  # no float has this value
+    assert conversions.in_form(Columns({"n": [None, MISSING]}), features)["n"].mask.tolist() == [False, False]
+    assert (
+        conversions.in_form(Columns({"f": np.array([2**53 + 1])}), features)["f"].dtype == np.int64
+    )  # no float has this value
 
 
 @pytest.mark.parametrize(
@@ -90,11 +92,11 @@ def test_columns_in_the_form_of_inferred_features() -> None:
 )
 def test_numbers_have_the_dtype_of_the_feature_in_every_batch(found: str, inferred: str) -> None:
     for feature in (Value(inferred), Optional(Value(inferred))):
-        column = in_form(Columns({"x": np.array([1, 2], found)}), {"x": feature})["x"]
+        column = conversions.in_form(Columns({"x": np.array([1, 2], found)}), {"x": feature})["x"]
         assert column.dtype == inferred and column.tolist() == [1, 2]
 
 
 def test_numbers_that_the_dtype_does_not_hold_stay() -> None:
     for found, inferred in [([-1], "uint64"), ([300], "int8"), ([1.5], "int64"), ([True], "int64")]:
         column = np.array(found)
-        assert in_form(Columns({"x": column}), {"x": Value(inferred)})["x"] is column
+        assert conversions.in_form(Columns({"x": column}), {"x": Value(inferred)})["x"] is column

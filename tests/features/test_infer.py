@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import PIL.Image
 import pytest
 
 from shardex.errors import SchemaError
@@ -17,10 +18,12 @@ from shardex.features import (
     Audio,
     Bytes,
     Date,
+    Decimal,
     Duration,
     Feature,
     Features,
     Image,
+    Inferred,
     Json,
     Optional,
     Sequence,
@@ -30,6 +33,7 @@ from shardex.features import (
     Value,
     Video,
     infer,
+    infer_or_json,
 )
 
 INT, FLOAT = Value("int64"), Value("float64")
@@ -97,8 +101,12 @@ INT, FLOAT = Value("int64"), Value("float64")
         ([np.zeros((3, 2)), np.zeros((4, 2)), np.zeros((4, 3))], Array("float64", (None, None))),
         ([np.zeros(3), np.zeros((4, 2))], Array("float64")),
         ([np.zeros(3), np.zeros((4, 2)), np.zeros(3)], Array("float64")),
-        ([np.zeros(3), np.zeros(3, "f4")], Array()),
-        ([np.zeros(3), np.zeros(3, "f4"), np.zeros(3)], Array()),
+        ([np.zeros(3), np.zeros(3, "f4")], Array("float64", (3,))),
+        ([np.zeros(3, "i2"), np.zeros(4, "i4"), np.zeros(3, "i2")], Array("int32", (None,))),
+        ([np.zeros(3), np.zeros(3, "i8"), np.zeros(3)], Array()),
+        ([np.zeros(3, "u8"), np.zeros(3, "i8")], Array()),
+        ([2**53, 0.5], FLOAT),
+        ([[2**60], [0.5]], Array("float64", (None,))),
         ([np.array(["a"])], Array()),
         ([np.zeros(3, ">f4")], Array()),
         ([np.zeros(3, "M8[s]")], Array("datetime64[s]", (3,))),
@@ -119,8 +127,92 @@ def test_infer_many_fields() -> None:
     [[1, "a"], [True, 1], [[1], 1], [np.zeros(2), 1], [b"", ""], [{1, 2}], [object()], [1j], [np.array([None])]],
 )
 def test_samples_of_mixed_types_are_refused(values: list[Any]) -> None:
-    with pytest.raises(SchemaError, match="at field x"):
+    with pytest.raises(SchemaError, match=r"at (sample 1, )?field x"):
         infer([{"x": value} for value in values])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[2**53 + 1, 0.5], [0.5, np.int64(2**53 + 1)], [[2**53 + 1], [0.5]], [[0.5, 2**53 + 1]]],
+)
+def test_integers_that_float64_would_round_are_refused(values: list[Any]) -> None:
+    with pytest.raises(SchemaError, match=r"float64 holds, got 9007199254740993, .* at field x"):
+        infer([{"x": value} for value in values])
+    assert infer_or_json([{"x": value} for value in values])["x"] == Json()
+
+
+@pytest.mark.parametrize(
+    ("values", "late", "feature"),
+    [
+        ([1], 2.5, FLOAT),
+        ([1.5], 2, FLOAT),
+        ([1], None, Optional(INT)),
+        ([None], 1, Optional(INT)),
+        ([None], "a", Optional(Text())),
+        ([None], [], Optional(Json())),
+        ([None], [1], Optional(Array("int64", (None,)))),
+        ([[]], [1], Array("int64", (None,))),
+        ([[]], ["a"], Sequence(Text())),
+        ([[[]]], [["a"]], Sequence(Sequence(Text()))),
+        ([[1]], [2.5], Array("float64", (None,))),
+        ([[1]], [None], Sequence(Optional(INT))),
+        ([["a"]], ["b", None], Sequence(Optional(Text()))),
+        ([["a"]], [], Sequence(Text())),
+        ([[[1, 2]]], [[1], [2, 3]], Sequence(Array("int64", (None,)))),
+        ([[[1, 2]]], [[1, 2, 3]], Array("int64", (None, None))),
+        ([{"a": 1}], None, Optional(Struct({"a": int}))),
+        ([{"a": 1}], [1, "a"], Json()),
+        ([np.zeros(3, "f4")], np.zeros(4, "f4"), Array("float32", (None,))),
+        ([np.zeros(3, "f4")], np.zeros((4, 1), "f4"), Array("float32")),
+        ([np.zeros(3, "f4")], np.zeros(3), Array("float64", (3,))),
+        ([np.zeros(3, "f4")], [0.1], Array("float64", (None,))),
+        ([np.zeros(3, "i8")], np.zeros(3), Array()),
+        ([np.float32(1)], 0.1, FLOAT),
+        ([np.int8(1)], 1000, INT),
+        ([np.datetime64("2024-01-01", "s")], np.datetime64("2024-01-01T00:00:00.5", "ms"), Timestamp("ms")),
+        ([datetime.date(2024, 1, 31)], pd.NaT, Optional(Date())),
+        ([decimal.Decimal("1.5")], decimal.Decimal("1.25"), Decimal(38, 2)),
+    ],
+)
+def test_features_of_a_stream_become_wider(values: list[Any], late: Any, feature: Feature) -> None:
+    found = Inferred.of([{"x": value} for value in values])
+    wider = found.wider({"x": late})
+    assert wider.features == Features({"x": feature})
+    assert all(wider.checks.get("x", bool)(value) for value in [late, *values] if "x" in wider.checks)
+
+
+def test_a_field_that_comes_late_is_optional() -> None:
+    found = Inferred.of([{"x": 1}])
+    assert found.wider({"y": "a"}).features == Features({"x": Optional(INT), "y": Optional(Text())})
+
+
+@pytest.mark.parametrize(("value", "late"), [(1, "a"), ("a", 1), (1, True), ([1], ["a"]), (b"", ""), (1, [1])])
+def test_other_kinds_do_not_make_features_wider(value: Any, late: Any) -> None:
+    with pytest.raises(SchemaError, match=r"expected values of one kind, got .* and .* - at field x"):
+        Inferred.of([{"x": value}]).wider({"x": late})
+
+
+@pytest.mark.parametrize(
+    ("values", "known", "new"),
+    [
+        ([None], [None], [0, "a", [], {}]),
+        ([[]], [[], None], [[1], ["a"]]),
+        ([np.float32(1)], [np.float32(2), None], [1.5, np.float64(0.1)]),
+        ([[np.zeros(3, "f4")]], [[np.zeros(3, "f4"), np.zeros(3, "f4")]], [[np.zeros(3)]]),
+        ([PIL.Image.new("L", (2, 2))], [PIL.Image.new("L", (3, 3))], [PIL.Image.new("RGB", (2, 2))]),
+    ],
+)
+def test_values_that_writers_would_change_do_not_fit(values: list[Any], known: list[Any], new: list[Any]) -> None:
+    found = Inferred.of([{"x": value} for value in values])
+    assert all(map(found.checks["x"], known))
+    assert not any(map(found.checks["x"], new))
+
+
+def test_without_values() -> None:
+    found = Inferred.of([{"a": None, "b": [], "c": 1, "d": {}}, {"a": None, "b": [[]], "c": None, "d": {}}])
+    assert found.without_values == ["a", "b"]
+    assert str(found.features) == "a json or none, b json, c int64 or none, d json"
+    assert not Inferred.of([{"n": 1, "x": np.zeros(3)}]).checks
 
 
 _LOWEST = np.array([-(1 << 63)])  # NaT as a time: one without a unit, which numpy deprecates

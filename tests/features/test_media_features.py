@@ -23,9 +23,9 @@ from shardex.features import (
     Sequence,
     Struct,
     Video,
-    feature_of,
-    fit_sample,
+    conversions,
     infer,
+    kinds,
 )
 from shardex.media import (
     audio_info,
@@ -122,13 +122,13 @@ def test_wrong_options_raise(make: Any) -> None:
 
 
 def test_annotations_and_classes_of_features() -> None:
-    assert feature_of(Annotated[np.ndarray, Image("L")]) == Image("L")
-    assert feature_of(Annotated[np.ndarray | None, Image()]) == Optional(Image())
-    assert feature_of(list[Annotated[bytes, Image()]]) == Sequence(Image())
-    assert feature_of(Image) == Image()
-    assert feature_of(PIL.Image.Image) == Image()
+    assert kinds.feature_of(Annotated[np.ndarray, Image("L")]) == Image("L")
+    assert kinds.feature_of(Annotated[np.ndarray | None, Image()]) == Optional(Image())
+    assert kinds.feature_of(list[Annotated[bytes, Image()]]) == Sequence(Image())
+    assert kinds.feature_of(Image) == Image()
+    assert kinds.feature_of(PIL.Image.Image) == Image()
     with pytest.raises(SchemaError, match=r"expected a feature such as ClassLabel\(\.\.\.\), got the class ClassLabel"):
-        feature_of(ClassLabel)
+        kinds.feature_of(ClassLabel)
 
 
 # -- values ---------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_arrays_are_encoded_in_the_format_of_the_feature() -> None:
         (COLOUR, Image("L"), "at most 1 channels"),
         (COLOUR.astype(np.float32), Image(), "uint8"),
         (COLOUR[0, 0], Image(), "shape"),
-        (GREY.astype(np.uint16), Image(), "mode=None keeps"),
+        (GREY.astype(np.uint16), Image(), "mode='I;16' keeps"),
         (7, Image(), "got int"),
         (None, Image(), "expected image, got none"),
         ({"label": 3}, Image(), '"bytes" or a "path"'),
@@ -221,7 +221,7 @@ def test_values_that_do_not_fit_raise(value: Any, feature: Media, message: str) 
         feature.fit(value)
     features = Features({"x": feature})
     with pytest.raises(SchemaError, match="sample 7, field x"):
-        fit_sample({"x": value}, features, 7)
+        conversions.fit_sample({"x": value}, features, 7)
 
 
 def test_stored_values_are_not_checked_and_paths_in_data_are_not_read() -> None:

@@ -14,7 +14,7 @@ from typing_extensions import TypeAliasType, TypeVar
 
 import shardex as sx
 from shardex.errors import SchemaError
-from shardex.features import Features, Json, Sequence, feature_of, without_aliases
+from shardex.features import Features, Json, Sequence, kinds
 
 
 class Kind(enum.Enum):
@@ -50,22 +50,24 @@ Same: Any = TypeAliasType("Same", A, type_params=(A,))
     ],
 )
 def test_aliases_are_replaced(hint: Any, expected: Any) -> None:
-    assert without_aliases(hint) == without_aliases(expected)  # numpy's own is an alias, too, from numpy 2.5 on
+    assert kinds.without_aliases(hint) == kinds.without_aliases(
+        expected
+    )  # numpy's own is an alias, too, from numpy 2.5 on
 
 
 @pytest.mark.parametrize("hint", [int, None, 3, "int8", list[int], int | None, Literal["Maybe"], tuple[()], Any])
 def test_other_annotations_stay(hint: Any) -> None:
-    assert without_aliases(hint) is hint
+    assert kinds.without_aliases(hint) is hint
 
 
 def test_aliases_without_their_arguments() -> None:
-    assert typing.get_origin(without_aliases(Box)) is list
-    assert feature_of(NDArray) == feature_of(np.ndarray)
+    assert typing.get_origin(kinds.without_aliases(Box)) is list
+    assert kinds.feature_of(NDArray) == kinds.feature_of(np.ndarray)
 
 
 def test_too_few_arguments_raise() -> None:
     with pytest.raises(SchemaError, match="type alias that can be evaluated, got: Too few arguments"):
-        feature_of(Swapped[int])
+        kinds.feature_of(Swapped[int])
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="needs the statement `type`")
@@ -73,11 +75,11 @@ def test_aliases_of_the_statement_type() -> None:
     names: dict[str, Any] = {}
     for alias in ("Tree = list[Tree]", "Wrong = list[Unknown]", "Pair[T] = tuple[T, T]", "Data = dict[str, Data]"):
         exec(f"type {alias}", names)
-    assert without_aliases(names["Pair"][int]) == tuple[int, int]
-    assert feature_of(names["Tree"]) == Sequence(Json())  # inside of itself, an alias is any value
-    assert feature_of(names["Data"]) == Json()
+    assert kinds.without_aliases(names["Pair"][int]) == tuple[int, int]
+    assert kinds.feature_of(names["Tree"]) == Sequence(Json())  # inside of itself, an alias is any value
+    assert kinds.feature_of(names["Data"]) == Json()
     with pytest.raises(SchemaError, match="'Unknown' is not defined - at alias Wrong"):
-        feature_of(names["Wrong"])
+        kinds.feature_of(names["Wrong"])
 
 
 class Typed(sx.PackableSample):

@@ -32,7 +32,7 @@ def array_and_text(k: int) -> Sample:
 
 
 def with_key(k: int) -> Sample:
-    return {"__key__": f"{k:09d}", "x.npy": np.arange(k, k + 3), "s.txt": f"né {k}"}
+    return {"__key__": f"{k:09d}", **array_and_text(k)}
 
 
 def array(k: int) -> Sample:

@@ -27,7 +27,10 @@ def test_existing_schema(tmp_path: Path, format: str) -> None:
     writer = container.create(place.url, features, mode="create")
     writer.append(sample)
     writer.close()
-    assert container.existing_schema(place, "append") == (features if container.stores_schema else None)
+    found = container.existing_schema(place, "append")
+    if container.name_field is not None and found is not None:  # the keys of tars, which the writer makes
+        found = Features({name: one for name, one in found.items() if name != container.name_field})
+    assert found == (features if container.stores_schema else None)
     assert container.existing_schema(place, "overwrite") is None
     with pytest.raises(AlreadyExistsError):
         container.existing_schema(place, "create")

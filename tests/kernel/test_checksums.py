@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from shardex.errors import RangeError, RowError
-from shardex.kernel import Segments, checksums, first_difference, numpy_kernel, set_threads, unchecked_ranges
+from shardex.kernel import Segments, gather, numpy_kernel, set_threads, unchecked_ranges
 from shardex.kernel.gather import unchecked_rows
 from tests.kernel.test_gather import edges
 
@@ -42,24 +42,24 @@ def flagged(seed: int) -> NDArray[np.uint8]:
 def test_inputs_of_every_length_up_to_two_thousand_bytes() -> None:
     sizes = np.arange(2001)
     begins = np.random.default_rng(1).integers(0, 1 << 18, len(sizes))  # also addresses that are not aligned
-    assert checksums(DATA, begins, sizes).tolist() == expected_sums(DATA, begins, sizes)
+    assert gather.checksums(DATA, begins, sizes).tolist() == expected_sums(DATA, begins, sizes)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 18), st.integers(2000, 1 << 18)), max_size=8))
 def test_longer_inputs(ranges: list[tuple[int, int]]) -> None:
     begins, sizes = np.array(ranges, np.int64).reshape(-1, 2).T
-    sums = checksums(DATA, begins, sizes)
+    sums = gather.checksums(DATA, begins, sizes)
     assert sums.tolist() == expected_sums(DATA, begins, sizes)
-    assert first_difference(DATA, begins, sizes, sums) == -1
+    assert gather.first_difference(DATA, begins, sizes, sums) == -1
 
 
 def test_whole_sums_are_compared_if_they_have_64_bits() -> None:
     begins, sizes = np.array([0, 5, 9]), np.array([5, 4, 3000])
     pairs = zip(begins.tolist(), sizes.tolist(), strict=True)
     sums = np.array([xxh3_64_intdigest(DATA[a : a + n]) for a, n in pairs], np.uint64)
-    assert first_difference(DATA, begins, sizes, sums) == -1
+    assert gather.first_difference(DATA, begins, sizes, sums) == -1
     sums[1] ^= np.uint64(1 << 40)  # the low half is right
-    assert first_difference(DATA, begins, sizes, sums) == 1
+    assert gather.first_difference(DATA, begins, sizes, sums) == 1
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -68,48 +68,48 @@ def test_first_difference_is_the_first_with_any_number_of_threads(count: int) ->
     sizes = np.full(len(begins), 16 << 10)
     set_threads(count)
     try:
-        sums = checksums(DATA, begins, sizes)
+        sums = gather.checksums(DATA, begins, sizes)
         assert sums.tolist() == expected_sums(DATA, begins, sizes)
         for wrong in ([63], [0, 63], [7, 8, 40], list(range(64))):
             changed = sums.copy()
             changed[wrong] += 1
             changed.flags.writeable = False
-            assert first_difference(DATA, begins, sizes, changed) == wrong[0]
+            assert gather.first_difference(DATA, begins, sizes, changed) == wrong[0]
     finally:
         set_threads(None)
 
 
 def test_every_flipped_bit_of_a_block_is_found() -> None:
     block = bytearray(DATA[:1100])
-    sums = checksums(bytes(block), [0], [len(block)])
+    sums = gather.checksums(bytes(block), [0], [len(block)])
     for at in range(len(block)):
         block[at] ^= 1 << at % 8
-        assert first_difference(block, [0], [len(block)], sums) == 0
+        assert gather.first_difference(block, [0], [len(block)], sums) == 0
         block[at] ^= 1 << at % 8
 
 
 def test_ranges_of_several_buffers() -> None:
     table = Segments(2, lambda number: table.put(number, DATA[number * 1000 : number * 1000 + 700]))
-    sums = checksums(table, [5, 0, 1], [600, 0, 699], which=[1, 0, 0])
+    sums = gather.checksums(table, [5, 0, 1], [600, 0, 699], which=[1, 0, 0])
     assert sums.tolist() == [low_half(one) for one in (DATA[1005:1605], b"", DATA[1:700])]
-    assert first_difference(table, [5, 1, 1], [600, 0, 699], sums, which=[1, 0, 0]) == -1
+    assert gather.first_difference(table, [5, 1, 1], [600, 0, 699], sums, which=[1, 0, 0]) == -1
 
 
 @pytest.mark.parametrize(("begin", "size"), [(-1, 1), (0, -1), (7, 0), (0, 7), (3, 4), (2**63 - 1, 1), (1, 2**63 - 1)])
 def test_range_outside_the_buffer_raises(begin: int, size: int) -> None:
     with pytest.raises(RangeError, match="range 1 of the request is not"):
-        checksums(b"abcdef", [0, begin], [6, size])
+        gather.checksums(b"abcdef", [0, begin], [6, size])
     with pytest.raises(RangeError, match="range 1 of the request is not"):
-        first_difference(b"abcdef", [0, begin], [6, size], [0, 0])
+        gather.first_difference(b"abcdef", [0, begin], [6, size], [0, 0])
 
 
 def test_arrays_of_wrong_length_raise() -> None:
     with pytest.raises(RangeError, match="sums: expected 2 numbers, got 1"):
-        first_difference(b"abcdef", [0, 1], [1, 1], [5])
+        gather.first_difference(b"abcdef", [0, 1], [1, 1], [5])
     with pytest.raises(RangeError, match="expected which, begin and length of one size"):
-        checksums(b"abcdef", [0, 1], [1])
+        gather.checksums(b"abcdef", [0, 1], [1])
     with pytest.raises(RowError, match="row 0 of the request lies outside the data"):
-        checksums(Segments.of(b"abcdef"), [0], [1], which=[1])
+        gather.checksums(Segments.of(b"abcdef"), [0], [1], which=[1])
 
 
 # -- unchecked blocks ---------------------------------------------------------------------------------------------

@@ -27,11 +27,9 @@ from shardex.kernel import (
     Integers,
     Ranges,
     Segments,
-    count_newlines,
-    find_lines,
+    gather,
     locate,
     numpy_kernel,
-    permute,
     row_ranges,
     set_threads,
     take,
@@ -524,25 +522,25 @@ def lines_by_hand(data: bytes) -> list[tuple[int, int]]:
 def test_lines_have_no_line_ends(data: bytes, skip_blank: bool, dtype: Any, base: int) -> None:
     offset, length = np.zeros(len(data) + 1, dtype), np.zeros(len(data) + 1, np.uint32)
     expected = [(at + base, size) for at, size in lines_by_hand(data) if not skip_blank or data[at : at + size].strip()]
-    count, then = find_lines(data, 0, len(data), offset, length, whole=True, skip_blank=skip_blank, base=base)
+    count, then = gather.find_lines(data, 0, len(data), offset, length, whole=True, skip_blank=skip_blank, base=base)
     assert list(zip(offset[:count].tolist(), length[:count].tolist(), strict=True)) == expected
     assert then == len(data)
-    assert count_newlines(data) == data.count(b"\n")
+    assert gather.count_newlines(data) == data.count(b"\n")
 
 
 def test_search_ends_early_and_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numpy_kernel, "_BLOCK", 3)
     data, offset, length = b"one\n\n \nthree\nfo", np.zeros(2, np.uint32), np.zeros(2, np.uint32)
-    assert find_lines(data, 0, 15, offset, length, whole=False) == (2, 5)  # no room
-    assert find_lines(data, 5, 15, offset, length, whole=False) == (2, 13)
-    assert find_lines(data, 13, 15, offset, length, whole=False) == (0, 13)  # no end
-    assert find_lines(data, 13, 15, offset, length, whole=True) == (1, 15)
-    assert find_lines(data, 4, 7, offset, length, whole=True, skip_blank=True) == (0, 7)
-    assert find_lines(data, 4, 8, offset, length, whole=True, skip_blank=True) == (1, 13)  # it begins before 8
+    assert gather.find_lines(data, 0, 15, offset, length, whole=False) == (2, 5)  # no room
+    assert gather.find_lines(data, 5, 15, offset, length, whole=False) == (2, 13)
+    assert gather.find_lines(data, 13, 15, offset, length, whole=False) == (0, 13)  # no end
+    assert gather.find_lines(data, 13, 15, offset, length, whole=True) == (1, 15)
+    assert gather.find_lines(data, 4, 7, offset, length, whole=True, skip_blank=True) == (0, 7)
+    assert gather.find_lines(data, 4, 8, offset, length, whole=True, skip_blank=True) == (1, 13)  # it begins before 8
     assert (offset[0], length[0]) == (7, 5)
-    assert find_lines(data, 0, 15, offset, length, whole=True, longest=2) == (0, 0)
-    assert find_lines(data, 4, 15, offset, length, whole=True, skip_blank=True, longest=4) == (0, 7)
-    assert find_lines(b"", 0, 0, offset, length, whole=True) == (0, 0)
+    assert gather.find_lines(data, 0, 15, offset, length, whole=True, longest=2) == (0, 0)
+    assert gather.find_lines(data, 4, 15, offset, length, whole=True, skip_blank=True, longest=4) == (0, 7)
+    assert gather.find_lines(b"", 0, 0, offset, length, whole=True) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -560,7 +558,7 @@ def test_search_ends_early_and_says_where(monkeypatch: pytest.MonkeyPatch) -> No
 def test_lines_outside_raise(arguments: dict[str, Any], message: str) -> None:
     outputs = {"offset": np.zeros(3, np.uint32), "length": np.zeros(3, np.uint32)}
     with pytest.raises(ValueError, match=message):
-        find_lines(b"a\nb", **{"at": 0, "stop": 3, "whole": True, **outputs, **arguments})
+        gather.find_lines(b"a\nb", **{"at": 0, "stop": 3, "whole": True, **outputs, **arguments})
 
 
 # -- permutations ---------------------------------------------------------------------------------------------
@@ -585,11 +583,11 @@ def keys(draw: st.DrawFn, sizes: st.SearchStrategy[int]) -> dict[str, Any]:
 
 
 def there(key: dict[str, Any], positions: Integers) -> Integers:
-    return permute(key["size"], key["multiply"], key["add"], key["shift"], key["mask"], positions)
+    return gather.permute(key["size"], key["multiply"], key["add"], key["shift"], key["mask"], positions)
 
 
 def back(key: dict[str, Any], rows: Integers) -> Integers:
-    return permute(key["size"], key["inverse"], key["add"], key["shift"], key["mask"], rows, inverse=True)
+    return gather.permute(key["size"], key["inverse"], key["add"], key["shift"], key["mask"], rows, inverse=True)
 
 
 def by_hand(key: dict[str, Any], position: int) -> int:
@@ -621,15 +619,15 @@ def test_permute_large_sizes(key: dict[str, Any], numbers: list[int]) -> None:
 
 def test_permute_without_positions() -> None:
     one = np.ones(1, np.uint64)
-    assert permute(0, one, one, 1, 0, np.empty(0, np.int64)).tolist() == []
+    assert gather.permute(0, one, one, 1, 0, np.empty(0, np.int64)).tolist() == []
     with pytest.raises(RowError):
-        permute(0, one, one, 1, 0, np.zeros(1, np.int64))
+        gather.permute(0, one, one, 1, 0, np.zeros(1, np.int64))
 
 
 @pytest.mark.parametrize("position", [-1, 10, MOST])
 def test_permute_position_outside_raises(position: int) -> None:
     with pytest.raises(RowError, match="row 1 of the request"):
-        permute(10, np.ones(1, np.uint64), np.zeros(1, np.uint64), 2, 15, np.array([0, position]))
+        gather.permute(10, np.ones(1, np.uint64), np.zeros(1, np.uint64), 2, 15, np.array([0, position]))
 
 
 @pytest.mark.parametrize(
@@ -647,7 +645,7 @@ def test_permute_position_outside_raises(position: int) -> None:
 def test_invalid_keys_raise(wrong: dict[str, Any]) -> None:
     right: dict[str, Any] = {"multiply": np.ones(1, np.uint64), "add": np.ones(1, np.uint64), "shift": 2, "mask": 15}
     with pytest.raises(ValueError, match="permute: expected odd multipliers"):
-        permute(10, **right | wrong, positions=np.arange(10))
+        gather.permute(10, **right | wrong, positions=np.arange(10))
 
 
 # -- C and numpy kernel -------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardex.kernel import JsonKind, JsonLineParser, Ranges, Segments, set_threads
+from shardex.kernel import Ranges, Segments, json_lines, set_threads
 from shardex.kernel.buffers import KERNEL
 
 pytestmark = pytest.mark.skipif(KERNEL != "c", reason="the numpy kernel has no parser")
 
-Kinds = dict[str, JsonKind]
+Kinds = dict[str, json_lines.JsonKind]
 ALL: Kinds = {"i": "integer", "n": "number", "b": "bool", "t": "text"}
 
 
@@ -32,7 +32,7 @@ def ranges(lines: list[bytes]) -> Ranges:
 
 def parse(lines: list[bytes], kinds: Kinds, strict: bool = False) -> list[dict[str, Any]] | None:
     """The values of each line as dicts without missing keys; None if a line is refused."""
-    parser = JsonLineParser.of(kinds, strict=strict)
+    parser = json_lines.JsonLineParser.of(kinds, strict=strict)
     assert parser is not None
     found = parser.parse(ranges(lines))
     if found is None:
@@ -146,7 +146,7 @@ def test_special_characters_anywhere_in_long_texts(special: str) -> None:
 
 
 def test_texts_may_be_left_out() -> None:
-    parser = JsonLineParser.of({"t": "text", "i": "integer"}, strict=True)
+    parser = json_lines.JsonLineParser.of({"t": "text", "i": "integer"}, strict=True)
     assert parser is not None
     found = parser.parse(ranges([b'{"t": "\xff", "i": 5}']), texts=False)
     assert found is not None
@@ -155,12 +155,12 @@ def test_texts_may_be_left_out() -> None:
 
 @pytest.mark.parametrize("key", ['a":1,"b', "a\\n", "a\tb", "\ud800", '"'])
 def test_no_parser_for_keys_that_are_escaped_in_lines(key: str) -> None:
-    assert JsonLineParser.of({"x": "integer", key: "integer"}, strict=False) is None
+    assert json_lines.JsonLineParser.of({"x": "integer", key: "integer"}, strict=False) is None
 
 
 def test_no_parser_for_other_kinds_and_many_keys() -> None:
-    assert JsonLineParser.of({"a": None}, strict=False) is None
-    assert JsonLineParser.of({f"k{n}": "text" for n in range(257)}, strict=False) is None
+    assert json_lines.JsonLineParser.of({"a": None}, strict=False) is None
+    assert json_lines.JsonLineParser.of({f"k{n}": "text" for n in range(257)}, strict=False) is None
 
 
 def test_no_keys_and_no_lines() -> None:

@@ -260,7 +260,7 @@ def test_out_must_fit() -> None:
 
 
 def test_unknown_mode_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="expected a mode of L, RGB, RGBA or None"):
+    with pytest.raises(ArgumentError, match="expected a mode of L, RGB, RGBA, P, I;16 or None"):
         decode_image(encode_image(picture()), "HSV")
 
 

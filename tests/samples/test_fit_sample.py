@@ -6,8 +6,7 @@ import pytest
 
 from shardex.errors import SchemaError
 from shardex.kernel import Columns
-from shardex.samples.class_record import record_of
-from shardex.samples.fit_sample import ClassFitter
+from shardex.samples.class_record import ClassFitter, record_of
 from shardex.samples.packable import packable
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.errors import FormatError, SchemaError, ShardexError, UnsafeError
-from shardex.features import COMPACT, NPY, Features
+from shardex.features import Features, codecs
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "atdata"
 
@@ -148,7 +148,7 @@ def test_packed_is_a_map_in_field_order() -> None:
 
 def test_npy_arrays_in_packed_samples_are_read() -> None:
     array = np.arange(6.0).reshape(2, 3)
-    data = msgspec.msgpack.encode({"values": NPY.encode(array.astype(np.int16)), "name": "old"})
+    data = msgspec.msgpack.encode({"values": codecs.NPY.encode(array.astype(np.int16)), "name": "old"})
     assert INNER.from_bytes(data) == Inner(array.astype(np.int16), "old")
     evil = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\nx"
     with pytest.raises(UnsafeError):
@@ -241,7 +241,7 @@ def test_as_wds() -> None:
     assert Everything.from_bytes(one["msgpack"]) == everything()
     untyped = sx.DictSample({"__key__": "k7", "x": np.arange(2)})
     assert untyped.as_wds == {"__key__": "k7", "msgpack": untyped.packed}
-    assert COMPACT.decode(msgspec.msgpack.decode(untyped.packed)["x"]).tolist() == [0, 1]
+    assert codecs.COMPACT.decode(msgspec.msgpack.decode(untyped.packed)["x"]).tolist() == [0, 1]
 
 
 # -- how classes are made --------------------------------------------------------------------------------------
@@ -496,7 +496,7 @@ def test_numbers_are_widened_and_packed_arrays_decoded(tmp_path: Path) -> None:
     ds = sx.open(tmp_path / "d", Wide)
     assert ds[2] == Wide(0.5, 2, np.full(2, 2.0)) and ds.read([0, 2])["n"].dtype == np.int64
     assert ds.read([0])["x"].dtype == np.float64
-    packed = sx.open([{"values": COMPACT.encode(np.arange(3, dtype=np.int16)), "name": "x"}])
+    packed = sx.open([{"values": codecs.COMPACT.encode(np.arange(3, dtype=np.int16)), "name": "x"}])
     assert packed.as_type(Inner)[0] == Inner(np.arange(3, dtype=np.int16), "x")
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from shardex.errors import NotFoundError
-from shardex.sources import SharedFolder, locked_file, open_source, shared_folder
+from shardex.sources import locks, open_source
 from tests.waiting import becomes_true
 
 HOLD = """
 import os, sys, time
-from shardex.sources import locked_file
+from shardex.sources.locks import locked_file
 with locked_file(sys.argv[1]) as held:
     held.note(b"from a process")
     child = os.fork() if sys.argv[2] == "fork" else -1
@@ -53,7 +53,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
 
     def run() -> None:
         for _ in range(30):
-            with locked_file(path, waiting=lambda noted: None) as held:
+            with locks.locked_file(path, waiting=lambda noted: None) as held:
                 assert held is not None and held.is_locked and held.left == b""
                 inside.append(1)
                 most.append(len(inside))
@@ -72,10 +72,10 @@ def test_who_waits_sees_what_the_holder_has_noted(tmp_path: Path) -> None:
     path, seen = str(tmp_path / "a.lock"), list[bytes]()
 
     def wait() -> None:
-        with locked_file(path, waiting=seen.append):
+        with locks.locked_file(path, waiting=seen.append):
             seen.append(b"mine")
 
-    with locked_file(path) as held:
+    with locks.locked_file(path) as held:
         assert held is not None
         held.note(b"first")
         thread = threading.Thread(target=wait)
@@ -88,9 +88,9 @@ def test_who_waits_sees_what_the_holder_has_noted(tmp_path: Path) -> None:
 
 
 def test_without_waiting(tmp_path: Path) -> None:
-    with locked_file(str(tmp_path / "a.lock")), locked_file(str(tmp_path / "a.lock"), wait=False) as second:
+    with locks.locked_file(str(tmp_path / "a.lock")), locks.locked_file(str(tmp_path / "a.lock"), wait=False) as second:
         assert second is None
-        with locked_file(str(tmp_path / "b.lock"), wait=False) as other:
+        with locks.locked_file(str(tmp_path / "b.lock"), wait=False) as other:
             assert other is not None
 
 
@@ -99,23 +99,23 @@ def test_a_killed_holder_leaves_what_it_has_noted(tmp_path: Path, how: str) -> N
     """Its forked child, which lives on, does not keep the lock."""
     path = tmp_path / "a.lock"
     with holder(path, how) as one:
-        with locked_file(str(path), wait=False) as none:
+        with locks.locked_file(str(path), wait=False) as none:
             assert none is None
         one.send_signal(signal.SIGKILL)
         one.wait()
-        with locked_file(str(path)) as held:
+        with locks.locked_file(str(path)) as held:
             assert held is not None and held.left == b"from a process"
         assert not path.exists()
 
 
 def leave_in_child(path: str) -> None:
     """Fork while the lock is held; the child leaves the block too."""
-    with locked_file(path) as held:
+    with locks.locked_file(path) as held:
         assert held is not None
         child = os.fork()
         if child:
             os.waitpid(child, 0)
-            with locked_file(path, wait=False) as none:
+            with locks.locked_file(path, wait=False) as none:
                 assert none is None
     if child == 0:
         os._exit(0)
@@ -127,26 +127,26 @@ def test_a_forked_child_does_not_remove_the_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="cannot create"), locked_file(str(tmp_path / "none" / "a.lock")):
+    with pytest.raises(NotFoundError, match="cannot create"), locks.locked_file(str(tmp_path / "none" / "a.lock")):
         pass
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> SharedFolder:
-    return shared_folder(str(tmp_path), ".out.0.job")
+def local(tmp_path: Path) -> locks.SharedFolder:
+    return locks.shared_folder(str(tmp_path), ".out.0.job")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SharedFolder:
-    return shared_folder(f"memory://{tmp_path.name}", ".out.0.job")
+def store(tmp_path: Path) -> locks.SharedFolder:
+    return locks.shared_folder(f"memory://{tmp_path.name}", ".out.0.job")
 
 
-def second(folder: SharedFolder) -> SharedFolder:
+def second(folder: locks.SharedFolder) -> locks.SharedFolder:
     """The same folder as another run opens it."""
-    return shared_folder(folder.around.url, folder.name)
+    return locks.shared_folder(folder.around.url, folder.name)
 
 
-def test_the_first_run_sweeps_and_others_do_not(local: SharedFolder) -> None:
+def test_the_first_run_sweeps_and_others_do_not(local: locks.SharedFolder) -> None:
     swept: list[str] = []
     with local.opened(lambda: swept.append("first")):
         assert os.path.isdir(local.url)
@@ -158,7 +158,7 @@ def test_the_first_run_sweeps_and_others_do_not(local: SharedFolder) -> None:
         assert swept == ["first", "third"]
 
 
-def test_one_run_at_a_time_holds_a_lock(local: SharedFolder) -> None:
+def test_one_run_at_a_time_holds_a_lock(local: locks.SharedFolder) -> None:
     local.place.make_root()
     with local.locked("commit.lock") as alone:
         assert alone
@@ -167,7 +167,7 @@ def test_one_run_at_a_time_holds_a_lock(local: SharedFolder) -> None:
         pass
 
 
-def test_a_local_folder_ends_by_one_rename(local: SharedFolder) -> None:
+def test_a_local_folder_ends_by_one_rename(local: locks.SharedFolder) -> None:
     local.place.put("parts/1", b"")
     assert local.exists("fields.json") and not local.is_elsewhere() and not local.is_ended
     removed: list[str] = []
@@ -181,7 +181,7 @@ def test_a_local_folder_ends_by_one_rename(local: SharedFolder) -> None:
     assert local.is_elsewhere() and not local.exists("fields.json")
 
 
-def test_a_folder_that_is_removed_again_and_again(local: SharedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_removed_again_and_again(local: locks.SharedFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.open
 
     def removed(path: str, *arguments: int, **options: Any) -> int:
@@ -194,7 +194,7 @@ def test_a_folder_that_is_removed_again_and_again(local: SharedFolder, monkeypat
         pass
 
 
-def test_a_folder_in_a_store_ends_by_a_note(store: SharedFolder) -> None:
+def test_a_folder_in_a_store_ends_by_a_note(store: locks.SharedFolder) -> None:
     with store.opened(lambda: pytest.fail("swept")), store.locked("commit.lock") as alone:
         assert not alone and not store.is_unused()
     assert not store.exists("fields.json")

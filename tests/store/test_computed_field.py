@@ -79,7 +79,7 @@ def small_batches() -> Iterator[None]:
     """Files of many batches; other processes do not see this, so their parts are cut in another way."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(new_field, "_ROWS_AT_ONCE", 100)
-        patch.setattr(new_field, "BATCH_BYTES", 50_000)
+        patch.setattr(new_field, "_BATCH_BYTES", 50_000)
         yield
 
 
@@ -170,7 +170,7 @@ def test_any_feature_and_any_parts(tmp_path_factory: pytest.TempPathFactory, dat
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(new_field, "_ROWS_AT_ONCE", first)
-        patch.setattr(new_field, "BATCH_BYTES", 100)
+        patch.setattr(new_field, "_BATCH_BYTES", 100)
         patch.setattr(new_field, "_MOST", 2)
         patch.setattr(FieldFunction, "parts", few)
         wanted = add(folder, [value for k, value in enumerate(rows) if k not in deleted], feature)
@@ -432,7 +432,7 @@ def records(folder: Path) -> dict[Path, int]:
 
 def test_killed_run_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new_field, "_ROWS_AT_ONCE", ROWS_AT_ONCE)
-    monkeypatch.setattr(new_field, "BATCH_BYTES", BATCH_BYTES)
+    monkeypatch.setattr(new_field, "_BATCH_BYTES", BATCH_BYTES)
     folders = [tmp_path / "whole" / "d", tmp_path / "p" / "d"]
     for folder in folders:
         sx.write(folder, [{"n": k} for k in range(1000)], shard_rows=400)

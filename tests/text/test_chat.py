@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardex as sx
-from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
+from shardex.layers import SampleFailure
 from shardex.text.chat import TrainOn, template_of
 from shardex.text.tokenizers import adapter_of
 from shardex.workers import function_fingerprint, unknown_objects

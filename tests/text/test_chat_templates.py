@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardex.dataset import SampleFailure
+from shardex.layers import SampleFailure
 from tests.text.conversations import END, bpe, chat, decode, encode, encoder, tiktoken_encoding, trained_texts, utf8
 
 LLAMA3 = """

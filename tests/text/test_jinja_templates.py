@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError
+from shardex.layers import SampleFailure
 from shardex.text.jinja_templates import _compiled
 from tests.text.conversations import END, WITH_BLOCKS, bpe, chat, decode, encode, fast, trained_texts, utf8
 

@@ -62,9 +62,9 @@ def json_samples(samples: Samples) -> Samples:
 
 
 def tar_samples(samples: Samples) -> Samples:
-    """`series` as a tar returns it: a key, and fields with file extensions."""
+    """`series` as a tar returns it: with a key, and without truth values."""
     return [
-        {"__key__": f"{k:09d}", "x.npy": s["x"], "n.cls": s["n"], "name.txt": s["name"], "raw": s["raw"]}
+        {"__key__": f"{k:09d}", "x": s["x"], "n": s["n"], "name": s["name"], "raw": s["raw"]}
         for k, s in enumerate(samples)
     ]
 

@@ -19,7 +19,10 @@ from shardex.errors import DuplicateKeyError, FormatError, PathError, ShardexErr
 from shardex.native.manifest import read_manifest
 from shardex.sources import LocalSource
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.filterwarnings("ignore:.*do not store the name of their field"),
+]
 SAMPLES = [{"n": k, "text": f"text {k}"} for k in range(20)]
 
 

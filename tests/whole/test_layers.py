@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "shardex"
-LIST = """kernel workers sources media columns features display files jobs formats native order samples catalog dataset
-text store loader cli ray compat"""
+LIST = """kernel workers sources media columns features display files jobs formats native order samples layers catalog
+dataset text store loader cli ray compat"""
 ROOMS = {name: rank for rank, name in enumerate(LIST.split())}
 FLAT = {
     "errors": -1.0,

@@ -145,7 +145,7 @@ def test_other_tools_read_the_one_file_that_is_written(tmp_path: Path, extension
 def test_texts_arrays_and_tars_in_one_file(tmp_path: Path) -> None:
     sx.write(tmp_path / "a.txt", [{"text": "one"}, {"text": "two"}])
     assert (tmp_path / "a.txt").read_text() == "one\ntwo\n"
-    sx.write(tmp_path / "a.npy", [{"x": np.arange(3)}] * 4)
+    sx.write(tmp_path / "a.npy", [{"tokens": np.arange(3)}] * 4)
     assert np.load(tmp_path / "a.npy").tolist() == [[0, 1, 2]] * 4
     sx.write(tmp_path / "a.TAR", SAMPLES)
     with tarfile.open(tmp_path / "a.TAR") as tar:

@@ -20,9 +20,7 @@ This room opens no data: it knows records, not datasets.
 - `cid`: content identifiers of ATProto
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "UNKNOWN",
@@ -49,7 +47,7 @@ __all__ = [
     "to_reference",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
     from shardex.catalog.backend import Backend
     from shardex.catalog.catalog import Catalog, Resolved, find_catalog, resolve
     from shardex.catalog.cid import check_cid, cid_of, encode_dag_cbor

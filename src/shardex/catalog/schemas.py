@@ -10,14 +10,14 @@ import datetime
 import decimal
 import keyword
 from collections.abc import Mapping
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 
 from shardex.errors import SchemaError
 from shardex.features import ClassLabel, Feature, Features, Optional, Value
-from shardex.samples import packable
+from shardex.samples import PackableSample
 
 _TYPES: Mapping[str, tuple[str, type]] = {
     "array": ("np.ndarray", np.ndarray),
@@ -95,8 +95,8 @@ def class_of(features: Features, name: str) -> type[Any]:
     (Reading(x=1.5, note=None), Features(x float32, note text or none))
     """
     _check_identifiers([name, *features], name)
-    hints = [(field, Annotated[_type_of(feature)[1], feature]) for field, feature in features.items()]
-    return packable(make_dataclass(name, hints, eq=False, repr=False))
+    hints = {field: Annotated[_type_of(feature)[1], feature] for field, feature in features.items()}
+    return type(name, (PackableSample,), {"__annotations__": hints, "__module__": __name__})
 
 
 def stub_of(features: Features, name: str) -> str:

@@ -30,28 +30,7 @@ The others:
 - `decoded_table`: Parquet row groups and compressed batches as one table, with a cache
 """
 
-from shardex.columns import (
-    arrow_types,
-    arrow_values,
-    buffer_layout,
-    encoders,
-    field_readers,
-    ipc,
-    list_readers,
-    tables,
-)
-from shardex.columns.arrow_types import number_array
-from shardex.columns.arrow_values import ReadFile, decode_array
-from shardex.columns.batch_builder import BatchBuilder, EncodedColumns
-from shardex.columns.checked_table import CheckedTable
-from shardex.columns.collect import MOST_ROWS, MOST_SIZES, Collected
-from shardex.columns.decoded_table import CACHE_BYTES, DecodedTable, DecodeLimit
-from shardex.columns.encoders import Encoder
-from shardex.columns.field_readers import Chunks, FieldReader
-from shardex.columns.fields import Table, check_fields, located, refuse_unknown_fields
-from shardex.columns.file_blocks import BLOCK, FileSizes
-from shardex.columns.mapped_table import MappedTable
-from shardex.columns.tables import to_table
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "BLOCK",
@@ -86,3 +65,46 @@ __all__ = [
     "tables",
     "to_table",
 ]
+
+if TYPES:
+    from shardex.columns import (
+        arrow_types,
+        arrow_values,
+        buffer_layout,
+        encoders,
+        field_readers,
+        ipc,
+        list_readers,
+        tables,
+    )
+    from shardex.columns.arrow_types import number_array
+    from shardex.columns.arrow_values import ReadFile, decode_array
+    from shardex.columns.batch_builder import BatchBuilder, EncodedColumns
+    from shardex.columns.checked_table import CheckedTable
+    from shardex.columns.collect import MOST_ROWS, MOST_SIZES, Collected
+    from shardex.columns.decoded_table import CACHE_BYTES, DecodedTable, DecodeLimit
+    from shardex.columns.encoders import Encoder
+    from shardex.columns.field_readers import Chunks, FieldReader
+    from shardex.columns.fields import Table, check_fields, located, refuse_unknown_fields
+    from shardex.columns.file_blocks import BLOCK, FileSizes
+    from shardex.columns.mapped_table import MappedTable
+    from shardex.columns.tables import to_table
+else:
+    import_later(
+        __name__,
+        {
+            "": "arrow_types arrow_values buffer_layout encoders field_readers ipc list_readers tables",
+            "arrow_types": "number_array",
+            "arrow_values": "ReadFile decode_array",
+            "batch_builder": "BatchBuilder EncodedColumns",
+            "checked_table": "CheckedTable",
+            "collect": "MOST_ROWS MOST_SIZES Collected",
+            "decoded_table": "CACHE_BYTES DecodedTable DecodeLimit",
+            "encoders": "Encoder",
+            "field_readers": "Chunks FieldReader",
+            "fields": "Table check_fields located refuse_unknown_fields",
+            "file_blocks": "BLOCK FileSizes",
+            "mapped_table": "MappedTable",
+            "tables": "to_table",
+        },
+    )

@@ -2,7 +2,7 @@
 
 Reading is that of `SampleView`, choosing samples that of `SubsetView`; here are views with other fields, samples of
 another type, or samples made of several, and exchange with other tools. A dataset is itself rows, so datasets can be
-made of datasets (`combine.py`, `mix.py`).
+made of datasets (`combine.py`).
 """
 
 from __future__ import annotations
@@ -11,32 +11,25 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from shardex import dataset as room
+from shardex import display, layers
 from shardex.columns import check_fields
-from shardex.dataset import to_arrow as stream
-from shardex.dataset.combined_rows import concat_rows
-from shardex.dataset.huggingface import to_huggingface
-from shardex.dataset.layers import RenamedRows
-from shardex.dataset.media_rows import decode_view, over_stored
-from shardex.dataset.pack import Strategy, packs_of
-from shardex.dataset.references import content_of, reference_of
-from shardex.dataset.show import overview, show
-from shardex.dataset.sliding import Missing, sliding_rows
-from shardex.dataset.stacked_rows import StackedRows
 from shardex.dataset.subset_view import SubsetView
-from shardex.dataset.token_stream import Labels
-from shardex.dataset.typed_views import lens_view, mapped_view, typed_view
 from shardex.dataset.views import PLUMBING, description, field_names, function_name, new_names, note
-from shardex.dataset.windows import windows_of
-from shardex.display import Figure
 from shardex.features import Feature
 from shardex.kernel import Columns
+from shardex.layers import RenamedRows, decoded_rows, over_stored
 from shardex.order import Order
 from shardex.other_names import DATASET, MAP, missing_attribute, refuse
 from shardex.rows import AbstractRows
-from shardex.samples import Batch, Lens, T_co
+from shardex.samples import Batch, T_co
 
 if TYPE_CHECKING:
     from shardex.catalog import Content
+    from shardex.dataset.sliding import Missing
+    from shardex.dataset.token_stream import Labels
+    from shardex.dataset.windows import Strategy
+    from shardex.samples import Lens
 
 U = TypeVar("U")
 
@@ -102,7 +95,7 @@ class Dataset(SubsetView[T_co]):
         array([[1.5, 3. ]])
         """
         groups, fields = {**(names or {}), **more}, self.fields
-        return self._over(over_stored(self._rows, lambda rows: StackedRows(rows, fields, groups)))
+        return self._over(over_stored(self._rows, lambda rows: layers.StackedRows(rows, fields, groups)))
 
     # -- media -----------------------------------------------------------------------------------------------
 
@@ -135,7 +128,7 @@ class Dataset(SubsetView[T_co]):
         >>> ds[0].image.shape, ds.decode(image=[sx.media.Resize((2, 2))])[0].image.shape, ds.decode(False)[0].image[1:4]
         ((4, 6, 3), (2, 2, 3), b'PNG')
         """
-        return Dataset(decode_view(self, form, fields), self._order, self._fields, self._notes)
+        return Dataset(decoded_rows(self._rows, self._fields, form, fields), self._order, self._fields, self._notes)
 
     # -- types and functions ----------------------------------------------------------------------------------
 
@@ -150,7 +143,7 @@ class Dataset(SubsetView[T_co]):
         >>> sx.open([{"x": k, "name": f"n{k}"} for k in range(10)]).as_type(Named)[3]
         Named(name='n3')
         """
-        return self._over(typed_view(self._rows, self._fields, sample_type))
+        return self._over(layers.typed_view(self._rows, self._fields, sample_type))
 
     def view(self, lens: Lens[Any, U]) -> Dataset[U]:
         """Return the view of all samples through a lens.
@@ -160,7 +153,7 @@ class Dataset(SubsetView[T_co]):
         >>> sx.open([{"x": 3}]).view(double)[0]
         DictSample(double=6)
         """
-        return self._over(lens_view(self._rows, self._fields, lens))
+        return self._over(layers.lens_view(self._rows, self._fields, lens))
 
     @overload
     def map(
@@ -187,7 +180,8 @@ class Dataset(SubsetView[T_co]):
     ) -> Dataset[Any]:
         """Return a view that calls a function for each sample, or for whole batches, when it is read.
 
-        The function returns a mapping of fields or an instance of a `packable` class. `schema` has the features of all
+        The function returns a whole new sample: a mapping of fields or an instance of a `packable` class. Fields that
+        it does not return are not in the view; `with_fields` adds some to the others. `schema` has the features of all
         fields of the mapping. Without it they are found in the results for the first samples: a field that the function
         passes on unchanged keeps its feature, others are inferred. A later result that does not fit raises an error.
 
@@ -201,8 +195,25 @@ class Dataset(SubsetView[T_co]):
         DictSample(x=3, double=6)
         """
         refuse("Dataset.map", MAP, unknown, ["schema", "batched"])
-        rows = mapped_view(self._rows, self._fields, function, schema, batched)
+        rows = layers.mapped_view(self._rows, self._fields, function, schema, batched)
         return self._over(rows, note(f"mapped {'in batches ' * batched}by", function_name(function)))
+
+    def with_fields(self, schema: Any = None, /, **functions: Callable[[T_co], Any]) -> Dataset:
+        """Return a view whose samples have more fields, each computed by a function of the sample when it is read.
+
+        A field that the samples have already is replaced. All functions get the sample as it is in this dataset.
+        Reading other fields calls no function. `schema` has the features of these fields; without it they are found in
+        the first results, as `map` finds them.
+
+        >>> import shardex as sx
+        >>> ds = sx.open([{"x": k, "y": 2.5} for k in range(5)])
+        >>> ds.with_fields(double=lambda s: 2 * s.x)[3]
+        DictSample(x=3, y=2.5, double=6)
+        >>> print(ds.with_fields({"y": "float32"}, y=lambda s: s.y / 2).features)
+        x int64, y float32
+        """
+        rows = layers.view_with_fields(self._rows, self._fields, functions, schema)
+        return self._over(rows, note("with", ", ".join(functions)))
 
     def _over(self, rows: AbstractRows, note: str = "") -> Dataset[Any]:
         """Return a dataset over a layer of this one's rows, in the order of this view."""
@@ -218,7 +229,7 @@ class Dataset(SubsetView[T_co]):
 
     def __add__(self, other: Dataset[T_co]) -> Dataset[T_co]:  # type: ignore[override]
         """Return the samples of this dataset, then those of another with the same fields, as `concat` does."""
-        return Dataset(concat_rows([self, other])) if isinstance(other, Dataset) else NotImplemented
+        return Dataset(room.combine.concat_rows([self, other])) if isinstance(other, Dataset) else NotImplemented
 
     def sliding(
         self,
@@ -252,7 +263,7 @@ class Dataset(SubsetView[T_co]):
         >>> len(windows), windows[0].shop, windows[0].sales.tolist(), windows[0].sales_future.tolist()
         (4, 'a', [0, 20, 40], [60])
         """
-        rows, text = sliding_rows(self, length, horizon, stride, group, time, missing)
+        rows, text = room.sliding.sliding_rows(self, length, horizon, stride, group, time, missing)
         return Dataset(rows, None, None, (*self._notes, text))
 
     def windows(
@@ -302,7 +313,7 @@ class Dataset(SubsetView[T_co]):
         >>> pairs["inputs"].tolist(), pairs["labels"].tolist()
         ([[1, 2, 3, 4], [5, 6, 7, 8]], [[2, 3, 4, 5], [6, 7, 8, 9]])
         """
-        rows, order, text = windows_of(
+        rows, order, text = room.windows.windows_of(
             self,
             length,
             stride,
@@ -360,26 +371,26 @@ class Dataset(SubsetView[T_co]):
         ([[2, 3, -100, -100], [5, 6, 7, -100]], [[1, 1, 1, 2], [1, 1, 1, 1]])
         """
         options: Any = {"segments": segments, "field": field, "labels": labels, "ignore_index": ignore_index}
-        rows, text = packs_of(self, length, strategy, dtype=dtype, pad=pad, loss_mask=loss_mask, **options)
+        rows, text = room.windows.packs_of(self, length, strategy, dtype=dtype, pad=pad, loss_mask=loss_mask, **options)
         return Dataset(rows, None, None, (*self._notes, text))
 
     # -- other tools ------------------------------------------------------------------------------------------
 
     def to_arrow(self, fields: Sequence[str] | None = None) -> Any:
         """Return all samples as a `pyarrow.Table`; fields that are stored as Arrow columns are not copied."""
-        return stream.table(self if fields is None else self.select(*fields))
+        return room.to_arrow.table(self if fields is None else self.select(*fields))
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Return all samples as an Arrow stream, for tools that read one: polars, pandas, DuckDB, pyarrow."""
-        return stream.capsule(self, requested_schema)
+        return room.to_arrow.capsule(self, requested_schema)
 
     def to_huggingface(self) -> Any:
         """Return all samples as a Hugging Face `datasets.Dataset`; nothing is written to disk."""
-        return to_huggingface(self)
+        return room.huggingface.to_huggingface(self)
 
     def to_pandas(self, fields: Sequence[str] | None = None) -> Any:
         """Return all samples as a `pandas.DataFrame`; classes are categories."""
-        return stream.to_pandas(self if fields is None else self.select(*fields))
+        return room.to_arrow.to_pandas(self if fields is None else self.select(*fields))
 
     def reference(self) -> dict[str, Any]:
         """Return a small dict of JSON values for checkpoints and experiment trackers: which data these are.
@@ -394,11 +405,11 @@ class Dataset(SubsetView[T_co]):
         >>> len(more), len(sx.open(reference)), reference["format"], reference["options"]
         (2, 1, 'arrow', {'version': 1})
         """
-        return reference_of(self)
+        return room.references.reference_of(self)
 
     def content(self) -> Content:
         """Return what a catalog stores about this dataset."""
-        return content_of(self)
+        return room.references.content_of(self)
 
     # -- how it is shown --------------------------------------------------------------------------------------
 
@@ -406,9 +417,9 @@ class Dataset(SubsetView[T_co]):
         return description(self)
 
     def _repr_html_(self) -> str:
-        return overview(self)
+        return room.show.overview(self)
 
-    def show(self, n: int = 16, *, path: str | os.PathLike[str] | None = None) -> Figure:
+    def show(self, n: int = 16, *, path: str | os.PathLike[str] | None = None) -> display.Figure:
         """Return a figure of the first samples, which a notebook shows; with `path` also write it to a file.
 
         Images, first frames of videos, plots of arrays and audio, names of classes, and text, each bounded; at most 400
@@ -420,7 +431,7 @@ class Dataset(SubsetView[T_co]):
         >>> len(ds.show(4, path=tempfile.mkdtemp() + "/some.html"))
         4
         """
-        return show(self, n, path)
+        return room.show.show(self, n, path)
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in PLUMBING]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from shardex import display
 from shardex.dataset.huggingface import import_datasets
-from shardex.display import sections_html
 from shardex.errors import ArgumentError, UnknownSplitError
 from shardex.rows import AbstractRows
 
@@ -118,7 +118,8 @@ class DatasetDict(dict[str, "Dataset"]):
         return [*super().__dir__(), *(_OF_ONE_SPLIT if len(self) == 1 else ())]
 
     def _repr_html_(self) -> str:
-        return sections_html({name: one._repr_html_() for name, one in list(self.items())[:_MAX_SHOWN]}, len(self))
+        shown = {name: one._repr_html_() for name, one in list(self.items())[:_MAX_SHOWN]}
+        return display.sections_html(shown, len(self))
 
     def __repr__(self) -> str:
         width = max(map(len, self), default=0)

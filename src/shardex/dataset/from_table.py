@@ -14,15 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.columns import arrow_types
-from shardex.dataset.arrow_rows import ArrowRows
 from shardex.dataset.combine import join
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import rows_of
-from shardex.dataset.media_rows import media_decoded
-from shardex.dataset.memory_rows import ColumnRows
+from shardex.dataset.memory_rows import ArrowRows, ColumnRows
 from shardex.dataset.to_arrow import CLASSES
 from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.features import ClassLabel, Feature, Features
+from shardex.layers import media_decoded
 
 _POLARS_ENUM = b"_PL_ENUM_VALUES"
 """Beginning of the key by which polars marks the fields of enums."""

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from shardex.columns import arrow_types, arrow_values, number_array
-from shardex.dataset.arrow_rows import ArrowRows
+from shardex.dataset.memory_rows import ArrowRows
 from shardex.dataset.to_arrow import check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
-from shardex.features import Array, Feature, Features, Optional, feature_of_hf, features_of_arrow, items_per_row
+from shardex.features import Array, Feature, Features, Optional, features_of_arrow, hf_metadata, items_per_row
 from shardex.formats import ShardRows
 from shardex.kernel import Integers, digest
 from shardex.order import Order, Pick, Span
@@ -102,7 +102,9 @@ def _read_file(path: str) -> bytes:
 def _given_features(hf_features: Any, schema: pa.Schema) -> Features:
     """Return the features that Arrow types do not determine."""
     plain = hf_features.to_dict()
-    found = {name: feature_of_hf(plain[name], schema.field(name).type, _feature_of_type) for name in hf_features}
+    found = {
+        name: hf_metadata.feature_of_hf(plain[name], schema.field(name).type, _feature_of_type) for name in hf_features
+    }
     return Features({name: feature for name, feature in found.items() if feature is not None})
 
 

@@ -15,9 +15,9 @@ from shardex.dataset.combine import concat
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.dataset_dict import DatasetDict, unknown_split
 from shardex.dataset.from_table import HubDataset, is_table
-from shardex.dataset.layers import source_rows
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.splits import DataFiles, Paths, SplitFinder, SplitSlice, Unit, parse_splits
+from shardex.dataset.views import source_rows
 from shardex.errors import ArgumentError
 from shardex.formats import ShardRows
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-from shardex.catalog import UNKNOWN, is_reference, resolve
+from shardex import catalog, layers
+from shardex import dataset as room
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.from_table import ArrowStream, HubDataset, from_columns, from_table, is_table
-from shardex.dataset.layers import TypedRows, source_rows
-from shardex.dataset.media_rows import media_decoded
-from shardex.dataset.memory_rows import ListRows
-from shardex.dataset.references import fingerprint_of, mark
-from shardex.dataset.typed_views import check_type, features_wanted_by
+from shardex.dataset.views import source_rows
 from shardex.errors import ArgumentError, StaleIndexError
 from shardex.features import Features
 from shardex.files import What, display_name
 from shardex.formats import ShardRows, open_rows
+from shardex.layers import TypedRows, media_decoded
 from shardex.rows import AbstractRows, AdaptedRows, Rows
 from shardex.samples import T_co, fields_of, is_sample_class
-from shardex.workers import ExecutorLike
 
-Data = What | Rows | Sequence[Any] | Mapping[str, Any] | ArrowStream | HubDataset
-"""Argument of `open`: paths, rows, a list of samples, columns by name, or a table of another tool."""
+if TYPE_CHECKING:
+    from shardex.dataset.from_table import ArrowStream, HubDataset
+    from shardex.workers import ExecutorLike
+
+    Data: TypeAlias = What | Rows | Sequence[Any] | Mapping[str, Any] | ArrowStream | HubDataset
+    """Argument of `open`: paths, rows, a list of samples, columns by name, or a table of another tool."""
 
 
 @overload
@@ -67,7 +67,7 @@ def open(
     >>> open({"x": [1, 2], "name": ["a", "b"]})[0]
     DictSample(x=1, name='a')
     """
-    if is_reference(what):
+    if catalog.is_reference(what):
         return _open_registered(what, sample_type, format, schema, options)
     rows = _rows_of(what, sample_type, format, schema, options)
     opened: Dataset[Any] = rows if isinstance(rows, Dataset) else Dataset(media_decoded(_abstract(rows)))
@@ -77,10 +77,10 @@ def open(
 def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, options: dict[str, Any]) -> Any:
     """Return the rows; files that store no schema are read with that of the sample type."""
     if sample_type is not None:
-        check_type(sample_type)
+        layers.check_type(sample_type)
     in_memory = _in_memory(what, schema)
     if in_memory is not None:
-        if format is not None or options or (schema is not None and not is_table(what)):
+        if format is not None or options or (schema is not None and not room.is_table(what)):
             raise ArgumentError(
                 "expected no format, schema or options with rows or samples in memory, got some; "
                 "write(path, samples, schema) stores samples with a schema"
@@ -93,14 +93,15 @@ def _rows_of(what: Any, sample_type: Any, format: str | None, schema: Any, optio
         )
     if schema is not None:
         options["schema"] = Features.of(schema)
-    return open_rows(what, format, wanted=features_wanted_by(sample_type), **options)
+    wanted = None if sample_type is None else layers.features_wanted_by(sample_type)
+    return open_rows(what, format, wanted=wanted, **options)
 
 
 def _open_registered(
     what: Any, sample_type: Any, format: str | None, schema: Any, options: dict[str, Any]
 ) -> Dataset[Any]:
     """Open what a name in a catalog or a reference stands for, and compare the data with what was registered."""
-    found = resolve(what, options.pop("trusted", None))
+    found = catalog.resolve(what, options.pop("trusted", None))
     content = found.content
     if format not in (None, content.format):
         raise ArgumentError(f"{found.label}: expected no format, or {content.format} as it has, got {format!r}")
@@ -110,14 +111,14 @@ def _open_registered(
     opened: Dataset[Any] = open(content.what, typed, format=content.format, **given, **untrusted)
     rows = source_rows(opened.rows)
     assert isinstance(rows, ShardRows)
-    known = fingerprint_of(rows)
-    if known != content.fingerprint and not content.fingerprint.startswith(UNKNOWN):
+    known = room.references.fingerprint_of(rows)
+    if known != content.fingerprint and not content.fingerprint.startswith(catalog.UNKNOWN):
         raise StaleIndexError(
             f"{found.label}: expected the data that were registered (fingerprint {content.fingerprint}, "
             f"{content.samples} samples), got others (fingerprint {known}, {len(rows)} samples) in "
             f"{display_name(content.what)}; register them as a new version, or open them by their path"
         )
-    mark(opened, found.name, found.version)
+    room.references.mark(opened, found.name, found.version)
     if content.fields is not None:
         opened = opened.select(content.fields)
         return opened if sample_type is None else opened.as_type(sample_type)
@@ -134,9 +135,11 @@ def _in_memory(what: Any, schema: Any) -> Any:
         return _rows_of_samples(what)
     if isinstance(what, Rows) and callable(what.read) and not isinstance(what, Sequence):  # not a column named "read"
         return what
-    if is_table(what):
-        return from_table(what, schema)
-    return from_columns(what) if isinstance(what, Mapping) else None
+    if isinstance(what, str | os.PathLike):
+        return None
+    if room.is_table(what):
+        return room.from_table(what, schema)
+    return room.from_columns(what) if isinstance(what, Mapping) else None
 
 
 def _advice(what: Any) -> str:
@@ -158,9 +161,9 @@ def _rows_of_samples(samples: Sequence[Any]) -> AbstractRows:
     """Return rows of a list of samples, typed if all are of one class."""
     kinds = {type(one) for one in samples}
     if any(map(is_sample_class, kinds)):
-        rows = ListRows([fields_of(one) for one in samples])
+        rows = room.ListRows([fields_of(one) for one in samples])
         return TypedRows(rows, kinds.pop()) if len(kinds) == 1 else rows
-    return ListRows(samples)
+    return room.ListRows(samples)
 
 
 def index(

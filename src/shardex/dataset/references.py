@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shardex.catalog import Content, Parent, find_catalog, parse, to_reference
-from shardex.dataset.layers import source_rows
+from shardex.dataset.views import source_rows
 from shardex.errors import ArgumentError, ShardexError
 from shardex.formats import ShardRows
 from shardex.kernel import digest

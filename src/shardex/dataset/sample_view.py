@@ -18,17 +18,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardex import dataset as room
 from shardex.columns import check_fields
-from shardex.dataset.layers import Layer, sample_type_of, source_rows
-from shardex.dataset.media_rows import MediaRows
-from shardex.dataset.read_size import DECODED_BYTES, read_chunks, sample_chunks
-from shardex.dataset.sql import Limits, Params, select, view_columns, view_lengths, view_present
-from shardex.dataset.views import DataIterator, check_column
+from shardex.dataset.views import DECODED_BYTES, DataIterator, check_column, read_chunks, sample_chunks, source_rows
 from shardex.errors import ArgumentError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.features import Features
 from shardex.formats import ShardRows
-from shardex.jobs import LeftOut
 from shardex.kernel import Columns, Integers, Masked, digest
+from shardex.layers import Layer, MediaRows, sample_type_of
 from shardex.order import Order, Pick, Shuffle, Span, chain, positions_of
 from shardex.rows import AbstractRows, AdaptedRows, Keyed, Rows, are_positions, normalise, slice_indices, whole_number
 from shardex.samples import Batch, DictSample, T_co
@@ -37,6 +34,8 @@ if TYPE_CHECKING:  # a torch DataLoader takes any dataset with these methods, bu
     from torch.utils.data import Dataset as TorchDataset
 
     from shardex.dataset.dataset import Dataset
+    from shardex.dataset.sql import Params
+    from shardex.jobs import LeftOut
 
     class SampleSequence(TorchDataset[T_co], Generic[T_co]):
         """Generic also where torch is not installed, and its class unknown."""
@@ -143,6 +142,8 @@ class SampleView(AbstractRows, SampleSequence[T_co]):
     def get(self, key: Any) -> T_co:
         """Return the sample with this key; raise an error if there is none.
 
+        The key is the field that was chosen with ``key=``, `__key__` in tars, and `path` in folders of media.
+
         >>> import tempfile, shardex as sx
         >>> ds = sx.write(tempfile.mkdtemp() + "/d", [{"id": "a", "x": 1}, {"id": "b", "x": 2}], key="id")
         >>> ds.get("b")
@@ -164,7 +165,9 @@ class SampleView(AbstractRows, SampleSequence[T_co]):
 
     def _keys(self) -> Keyed:
         if (found := self._rows.key_lookup) is None:
-            raise SchemaError("expected a dataset that was made with key=, got one without keys")
+            raise SchemaError(
+                "expected a dataset that was made with key=, a tar or a folder of media, got one without keys"
+            )
         return found
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
@@ -333,15 +336,16 @@ class SampleView(AbstractRows, SampleSequence[T_co]):
         >>> ds.sql("SELECT kind, max(x) AS most FROM ds GROUP BY kind ORDER BY kind").to_pylist()
         [{'kind': 'a', 'most': 5}, {'kind': 'b', 'most': 2}]
         """
-        return select(text, self._sql_features).answer(self, params, Limits(timeout, memory_limit))
+        limits = room.sql.Limits(timeout, memory_limit)
+        return room.sql.select(text, self._sql_features).answer(self, params, limits)
 
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Return whole fields (or extracted columns) in the order of this view, as SQL sees them."""
-        return view_columns(self, names)
+        return room.sql.view_columns(self, names)
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return for each sample whether it has a value for a field."""
-        return view_present(self, name)
+        return room.sql.view_present(self, name)
 
     def lengths(self, name: str) -> Integers:
         """Return the length of the array of a field in each sample, 0 for a missing one.
@@ -353,7 +357,7 @@ class SampleView(AbstractRows, SampleSequence[T_co]):
         array([3, 1])
         """
         check_fields(self.fields, [name])
-        return view_lengths(self, name)
+        return room.sql.view_lengths(self, name)
 
     @property
     def extracted(self) -> Features:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardex.dataset.field_decoders import Decoding
-from shardex.dataset.media_rows import MediaRows, with_decodings
 from shardex.dataset.views import headline
 from shardex.display import MAX_SAMPLES, Failed, Figure, overview_html
 from shardex.features import Audio, Feature, Features, Image, Video, contains
+from shardex.layers import Decoding, MediaRows, with_decodings
 from shardex.rows import whole_number
 
 if TYPE_CHECKING:

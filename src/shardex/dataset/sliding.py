@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.columns import check_fields
-from shardex.dataset.layers import ComposedRows
 from shardex.dataset.split_views import sorted_runs
 from shardex.dataset.token_stream import without_class
-from shardex.dataset.views import field_names
+from shardex.dataset.views import ComposedRows, field_names
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Array, ClassLabel, Feature, Features, TimeFeature, Value, unwrap_optional
 from shardex.kernel import Column, Columns, Integers, Masked, digest, ends_of

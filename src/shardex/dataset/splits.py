@@ -34,7 +34,7 @@ from typing import Any
 from shardex.errors import ArgumentError, NotFoundError
 from shardex.files import Files, expand_braces, find, named_split, natural_order
 from shardex.formats import matches, media_folders, recognise, saved_splits, signature_of
-from shardex.sources import LocalSource, check_text, is_url, plain_name
+from shardex.sources import LocalSource, check_text, compression, is_url
 
 DEFAULT = "train"
 """The split of paths without a split word."""
@@ -332,7 +332,7 @@ def _only_names(names: Sequence[str]) -> Files:
 
 def _content_name(name: str) -> str:
     plain = _without_query(name) if is_url(name) else os.path.abspath(name).lstrip(os.sep)
-    return (plain_name(plain) or (plain,))[0]
+    return (compression.plain_name(plain) or (plain,))[0]
 
 
 def _is_archive(name: str) -> bool:

@@ -1,9 +1,9 @@
 """SQL over rows: parse and check a statement, find the fields that it reads, run it.
 
-DuckDB parses a statement (`sql_sandbox.parse`). The syntax tree must be one SELECT whose only table is `ds`, without
+DuckDB parses a statement (`sql_syntax.parse`). The syntax tree must be one SELECT whose only table is `ds`, without
 functions that read anything else; a condition must be exactly one expression. The names in the tree tell which fields
 are needed (`UsedFields`), and for which only whether they have a value. `Query` takes these as Arrow columns
-(`AbstractRows.sql_columns` and `present`) and runs the statement over them (`sql_sandbox.run`). `view_columns`,
+(`AbstractRows.sql_columns` and `present`) and runs the statement over them (`sql_syntax.run`). `view_columns`,
 `view_present` and `view_matching` do the same for rows in an order: a dataset.
 """
 
@@ -23,8 +23,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.columns import number_array, tables
-from shardex.dataset.sql_sandbox import RefusedError, is_keyword, parse, run
-from shardex.dataset.sql_syntax import TABLE, Compared, Node, UsedFields, compared_with_text
+from shardex.dataset.sql_syntax import (
+    TABLE,
+    Compared,
+    Node,
+    RefusedError,
+    UsedFields,
+    compared_with_text,
+    is_keyword,
+    parse,
+    run,
+)
 from shardex.errors import QueryError, SchemaError
 from shardex.features import Features
 from shardex.kernel import Integers

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset.dataset_dict import DatasetDict
+from shardex import dataset as room
+from shardex import layers
 from shardex.dataset.sample_view import SampleView
-from shardex.dataset.split_views import By, balanced_order, split_view, weighted_order
-from shardex.dataset.sql import Limits, Params, condition, view_matching
-from shardex.dataset.typed_views import check_callable
 from shardex.dataset.views import field_names, function_name, note, sorted_positions
 from shardex.order import Pick, Shuffle
 from shardex.other_names import MAP, refuse
@@ -25,6 +23,9 @@ from shardex.samples import T_co
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
+    from shardex.dataset.dataset_dict import DatasetDict
+    from shardex.dataset.split_views import By
+    from shardex.dataset.sql import Params
 
 
 class SubsetView(SampleView[T_co]):
@@ -123,7 +124,7 @@ class SubsetView(SampleView[T_co]):
         [[0, 1, 2], [3, 4, 5, 6, 7], [8, 9]]
         """
         by: Any = {"stratify": stratify, "group": group, "time": time, "within": within}
-        return split_view(self, shares, seed=seed, at=at, **by)
+        return room.split_views.split_view(self, shares, seed=seed, at=at, **by)
 
     # -- by values --------------------------------------------------------------------------------------------
 
@@ -141,8 +142,8 @@ class SubsetView(SampleView[T_co]):
         >>> [sample.x for sample in ds.where("x > ? AND name <> 'n8'", [6])]
         [7, 9]
         """
-        query, limits = condition(text, self._sql_features), Limits(timeout, memory_limit)
-        return self.fixed().through(Pick(view_matching(self, query, params, limits)), note("where", text))
+        query, limits = room.sql.condition(text, self._sql_features), room.sql.Limits(timeout, memory_limit)
+        return self.fixed().through(Pick(room.sql.view_matching(self, query, params, limits)), note("where", text))
 
     def filter(
         self, predicate: Callable[[T_co], object], *, progress: bool | None = None, **unknown: Any
@@ -154,7 +155,7 @@ class SubsetView(SampleView[T_co]):
         2
         """
         refuse("Dataset.filter", MAP, unknown, ["progress"])
-        check_callable(predicate)
+        layers.check_callable(predicate)
         quiet = None if progress is None else not progress
         samples = Bar(self, total=len(self), desc="filter", unit=" samples", disable=quiet, leave=False)
         chosen = Pick(np.flatnonzero([bool(predicate(sample)) for sample in samples]))
@@ -186,7 +187,7 @@ class SubsetView(SampleView[T_co]):
         >>> sorted(ds["label"].tolist())
         [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]
         """
-        return self.fixed().through(*balanced_order(self, by, length, seed))
+        return self.fixed().through(*room.split_views.balanced_order(self, by, length, seed))
 
     def weighted(
         self,
@@ -209,4 +210,4 @@ class SubsetView(SampleView[T_co]):
         >>> sorted(ds.weighted("w", 8)["x"].tolist())
         [1, 1, 2, 2, 2, 2, 2, 2]
         """
-        return self.fixed().through(*weighted_order(self, weights, length, seed, replacement))
+        return self.fixed().through(*room.split_views.weighted_order(self, weights, length, seed, replacement))

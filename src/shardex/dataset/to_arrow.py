@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from shardex.columns import arrow_types, encoders, number_array, to_table
-from shardex.dataset.arrow_rows import ArrowRows
+from shardex.dataset.memory_rows import ArrowRows
 from shardex.errors import FormatError, MissingExtraError, SchemaError
 from shardex.features import ClassLabel, Feature, Features, Opaque, arrow_schema, contains, unwrap_optional
 from shardex.kernel import Columns

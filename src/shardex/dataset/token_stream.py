@@ -4,8 +4,8 @@ A document is a sample with an array of tokens; the arrays of all documents, in 
 stream. A `TokenStream` knows where each document begins in it, and copies any runs of it into an array. Other arrays of
 one dimension with a value for each token (aux arrays: loss masks, positions) are streams of the same positions.
 
-Where the bytes of all documents lie in files that are mapped, they are found once (`token_runs`); a copy then needs no
-look at documents. Otherwise documents are read and cut.
+Where the bytes of all documents lie in files that are mapped, end to end, they are found once (`locate_runs`, also in
+the files of the parts of a `concat`); a copy then needs no look at documents. Otherwise documents are read and cut.
 `StreamRows` is the base class of rows whose samples are made of such copies (`windows`, `pack`).
 """
 
@@ -14,29 +14,21 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardex.columns import check_fields
-from shardex.dataset.layers import ComposedRows, TypedRows
-from shardex.dataset.media_rows import undecoded
-from shardex.dataset.token_runs import Runs, check_lengths, locate_runs
+from shardex.dataset.combine import ConcatRows
+from shardex.dataset.views import ComposedRows
 from shardex.errors import ArgumentError, SchemaError, unknown_field
 from shardex.features import Array, Features, Json, unwrap_optional
 from shardex.features import Sequence as ListOf
-from shardex.kernel import (
-    MISSING,
-    Column,
-    Integers,
-    Masked,
-    Ragged,
-    Ranges,
-    ends_of,
-    pooled_empty,
-)
-from shardex.rows import whole_number
+from shardex.kernel import MISSING, Column, Integers, Masked, Ragged, Ranges, Segments, ends_of, pooled_empty
+from shardex.layers import MediaRows, RenamedRows, TypedRows, undecoded
+from shardex.rows import AbstractRows, whole_number
 
 if TYPE_CHECKING:
     from shardex.dataset.dataset import Dataset
@@ -391,3 +383,104 @@ class StreamRows(ComposedRows):
             return [""] * len(rows)
         first = np.minimum(self.begins(rows), len(self.stream) - 1)
         return self.documents.shards(np.searchsorted(self.stream.starts, first, "right") - 1)
+
+
+_CHUNK_ROWS, _CHUNK_BYTES = 1 << 16, 32 << 20
+"""Documents and bytes of documents that are located at once; rows that are not mapped copy them all."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Parts of a stream that lie end to end in a buffer. `starts` has the first token of each, and the end."""
+
+    tables: list[Segments]
+    starts: Integers
+    table: Integers
+    """Number of the table that has the buffer of each run."""
+    which: Integers
+    """Number of the buffer in its table."""
+    base: Integers
+    """Offset in the buffer at which the whole stream would begin if it lay end to end in this buffer."""
+
+    def ranges(self, run: Integers, begin: Integers, length: Integers, item: int) -> Iterator[tuple[Ranges, Any]]:
+        """Yield the bytes of pieces of runs that are in one table, and which pieces these are."""
+        first, length = self.base[run] + begin * item, length * item
+        if len(self.tables) == 1:
+            yield Ranges(self.tables[0], self.which[run], first, length), slice(None)
+            return
+        table = self.table[run]
+        for number in np.unique(table).tolist():
+            here = np.flatnonzero(table == number)
+            yield Ranges(self.tables[number], self.which[run[here]], first[here], length[here]), here
+
+
+def locate_runs(documents: Dataset[Any], name: str, dtype: np.dtype[Any], starts: Integers) -> Runs | None:
+    """Return where the tokens of a field lie; None if documents must be read."""
+    tables: dict[int, tuple[int, Segments]] = {}
+    parts: list[tuple[Integers, ...]] = []
+    if documents.in_python:
+        return None
+    for numbers in _chunks(starts, dtype.itemsize):
+        table, which, first, size = (np.empty(len(numbers), np.int64) for _ in range(4))
+        for rows, column, here in _columns(documents, numbers, name):
+            if not isinstance(column, Ragged) or column.shapes is not None or column.dtype != dtype:
+                return None
+            ranges = column.ranges
+            table[here], known = tables.setdefault(id(rows), (len(tables), ranges.segments))
+            if known is not ranges.segments:
+                return None  # each read has a new table: its values were copied
+            which[here], first[here], size[here] = ranges.which, ranges.begin, column.lengths
+        check_lengths(name, numbers, starts, size)
+        begin, there = starts[numbers], np.flatnonzero(size)
+        base = first - begin * dtype.itemsize
+        parts.append(_joined(*(one[there] for one in (begin, table, which, base))))
+    if not parts:
+        return None
+    begins, table, which, base = _joined(*map(np.concatenate, zip(*parts, strict=True)))
+    return Runs([known for _, known in tables.values()], np.append(begins, starts[-1]), table, which, base)
+
+
+def _joined(
+    begin: Integers, table: Integers, which: Integers, base: Integers
+) -> tuple[Integers, Integers, Integers, Integers]:
+    """Join documents (or runs) that lie end to end: those in one buffer that have the same base."""
+    new = np.ones(len(begin), np.bool_)
+    new[1:] = (np.diff(table) != 0) | (np.diff(which) != 0) | (np.diff(base) != 0)
+    return begin[new], table[new], which[new], base[new]
+
+
+def _columns(rows: Any, numbers: Integers, name: str) -> Iterator[tuple[AbstractRows, Any, Integers]]:
+    """Read a field of rows; yield each part that has some of the rows, its column, and their places in `numbers`."""
+    if isinstance(rows, MediaRows):
+        rows = rows.below
+    if isinstance(rows, RenamedRows):
+        yield from _columns(rows.below, numbers, rows.old_name(name))
+    elif isinstance(rows, ConcatRows):
+        for part, positions, here in rows.shares(numbers):
+            for found, column, there in _columns(part, positions, name):
+                yield found, column, here[there]
+    elif hasattr(rows, "through"):  # a dataset
+        yield from _columns(rows.rows, rows.order.rows(numbers), name)
+    else:
+        yield rows, rows.read(numbers, [name]).data[name], np.arange(len(numbers))
+
+
+def _chunks(starts: Integers, item: int) -> Iterator[Integers]:
+    """Yield the numbers of all documents: first one alone, then as many as may be copied at once."""
+    count, first = len(starts) - 1, 0
+    while first < count:
+        most = int(np.searchsorted(starts, starts[first] + _CHUNK_BYTES // item, "right")) - 1
+        last = min(max(first + 1, most), first + _CHUNK_ROWS, count) if first else 1
+        yield np.arange(first, last)
+        first = last
+
+
+def check_lengths(name: str, numbers: Integers, starts: Integers, found: Integers) -> None:
+    """Raise if documents have other lengths now than when the first token of each was computed."""
+    expected = starts[numbers + 1] - starts[numbers]
+    if not np.array_equal(expected, found):
+        at = int((expected != found).argmax())
+        raise SchemaError(
+            f"expected {expected[at]} values as before, got {found[at]} - at sample {numbers[at]}, field {name}; "
+            "the data has changed, open it again"
+        )

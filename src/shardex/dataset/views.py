@@ -1,28 +1,32 @@
-"""What views need besides an order: sorted positions, columns by name, the text of a `repr`, and iterators.
+"""What views need besides an order: how many rows to read at once, sorted positions, columns by name, texts, iterators.
 
-In: a dataset and what a user asked for. Out: positions, parts, field names, errors and text.
+In: a dataset and what a user asked for. Out: positions, parts, field names, errors and text. `ComposedRows` is the base
+class of rows whose samples are made of several samples of a dataset. A read of many rows amortises the cost of a call;
+`read_chunks` reads few enough to reuse memory.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from shardex.columns import check_fields
-from shardex.dataset.layers import TypedRows, source_rows
-from shardex.dataset.media_rows import undecoded
-from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
+from shardex.errors import ArgumentError, FormatError, RowError, SchemaError, ShardexError, unknown_field
 from shardex.features import Json, unwrap_optional
 from shardex.files import display_name
 from shardex.formats import ShardRows
-from shardex.kernel import Integers
+from shardex.kernel import Column, Columns, Integers, Masked, TimeArray, byte_size
+from shardex.layers import TypedRows, innermost_rows, undecoded
+from shardex.order import Order
 from shardex.rows import AbstractRows, AdaptedRows
 
 if TYPE_CHECKING:
+    from shardex.dataset.dataset import Dataset
     from shardex.dataset.sample_view import SampleView
 
 T = TypeVar("T")
@@ -36,6 +40,41 @@ PLUMBING = frozenset(
 """Methods of `Dataset` that other parts of shardex call; `dir` leaves them out."""
 _MAX_NOTE = 80
 """Characters of a condition that a `repr` shows."""
+
+
+# -- rows of several samples ----------------------------------------------------------------------------------------
+
+
+class ComposedRows(AbstractRows):
+    """Rows whose samples are made of several samples of a dataset: windows, packs."""
+
+    @property
+    @abstractmethod
+    def source(self) -> Dataset[Any]:
+        """The dataset."""
+
+    @property
+    def in_python(self) -> bool:
+        """True if the dataset is read in Python."""
+        return self.source.in_python
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What was stored with the dataset."""
+        return self.source.metadata
+
+    def check_rows(self, rows: Integers) -> Integers:
+        """Return row numbers as int64; raise if one is outside."""
+        rows = np.asarray(rows, np.int64)
+        if len(rows) and int(rows.view(np.uint64).max()) >= len(self):
+            raise RowError(f"expected rows from 0 to {len(self) - 1}, got {rows.min()} to {rows.max()}")
+        return rows
+
+
+def source_rows(rows: AbstractRows) -> AbstractRows:
+    """Return the rows under all layers, windows and packs."""
+    inner = innermost_rows(rows)
+    return source_rows(inner.source.rows) if isinstance(inner, ComposedRows) else inner
 
 
 # -- fields ---------------------------------------------------------------------------------------------------
@@ -187,3 +226,68 @@ class DataIterator(itertools.chain[T]):
 
     def __repr__(self) -> str:
         return f"Iterator({self._text()})"
+
+
+_MAX_BYTES = 6 << 20
+_MAX_ROWS = 1 << 13
+DECODED_BYTES = 16 << 20
+"""Size of reads of decoded media: enough images for all cores."""
+
+
+class ReadSize:
+    """Number of batches of `size` rows to read next, chosen by the bytes read last; grows fourfold at most.
+
+    >>> read_size = ReadSize(2); read_size.measure(rows=2, size=16_000); read_size.batches
+    4
+    """
+
+    def __init__(self, size: int, most: int = _MAX_BYTES, most_rows: int = _MAX_ROWS) -> None:
+        self.size = size
+        self._most = most
+        self._most_rows = most_rows
+        self.batches = 1
+
+    def measure(self, rows: int, size: int) -> None:
+        """Choose the number of batches for the next read from the rows and bytes of the last one."""
+        rows = min(self._most_rows, self._most * rows // max(1, size))
+        self.batches = max(1, min(rows // self.size, 4 * self.batches))
+
+
+def read_chunks(
+    read: Callable[[Integers], Columns], order: Order, size: int, most: int = _MAX_BYTES
+) -> Iterator[Columns]:
+    """Read all rows of an order as columns, several batches of `size` rows at a time, about `most` bytes."""
+    start, end, read_size = 0, len(order), ReadSize(size, most)
+    while start < end:
+        columns = read(order.rows(np.arange(start, min(start + read_size.batches * size, end))))
+        start += len(columns)
+        read_size.measure(len(columns), byte_size(columns))
+        yield columns
+
+
+def sample_chunks(view: SampleView[Any]) -> Iterator[Iterable[dict[str, Any]]]:
+    """Yield the samples of a dataset as dicts, in chunks."""
+    first = 0
+    for columns in view.chunks():
+        samples: Iterable[dict[str, Any]]
+        try:
+            samples = columns.to_samples()
+        except FormatError:  # a value that Python cannot hold: read one by one, for an error that names the sample
+            samples = map(view.sample, range(first, first + len(columns)))
+        first += len(columns)
+        yield samples
+
+
+def stored_samples(columns: Columns) -> Iterable[dict[str, Any]]:
+    """Return samples to be written elsewhere: dates and times that Python cannot hold are numpy values."""
+    try:
+        return columns.to_samples()
+    except FormatError:
+        return Columns({n: _numpy_times(one) for n, one in columns.data.items()}, len(columns)).to_samples()
+
+
+def _numpy_times(column: Column) -> Column:
+    if isinstance(column, Masked) and isinstance(column.column, TimeArray):
+        present = zip(column.values, column.mask.tolist(), strict=True)
+        return [value if there else None for value, there in present]
+    return list(column.view(np.ndarray)) if isinstance(column, TimeArray) else column

@@ -7,27 +7,29 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shardex.dataset.create import create, samples_of
+from shardex import dataset as room
+from shardex.dataset.create import create, in_classes_of, samples_of
 from shardex.dataset.dataset import Dataset
 from shardex.dataset.huggingface import HubStream, is_stream
-from shardex.dataset.layers import in_classes_of
 from shardex.dataset.memory_rows import ListRows
-from shardex.dataset.open import Data
 from shardex.dataset.open import open as open_dataset
-from shardex.dataset.references import Registration
-from shardex.dataset.typed_views import put_views
 from shardex.dataset.write_job import Began, part_rows, warn_of_left_out, write_in_parts
 from shardex.dataset.write_steps import WriteSteps
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Features, copied_metadata
+from shardex.features import Features, hf_metadata
 from shardex.files import Stage
 from shardex.formats import check_options, format_named, target_format
+from shardex.layers import changes, sample_of_view
 from shardex.progress import Bar
 from shardex.samples import DictSample, Lens, is_sample_class
 from shardex.sources import parent_of, place_of
 from shardex.workers import ExecutorLike
+
+if TYPE_CHECKING:
+    from shardex.dataset.open import Data
+    from shardex.dataset.references import Registration
 
 
 def write(
@@ -84,7 +86,7 @@ def write(
     steps.check()
     check_options(module.create, format, options, _parameters())
     source = samples_of(samples)
-    registration = None if register is None else Registration(register, source)
+    registration = None if register is None else room.references.Registration(register, source)
     if transform is None and through is None and mode != "append":
         options = {**_stored_metadata(source, format), **options}
     if not steps.any and isinstance(source, Dataset):
@@ -167,7 +169,7 @@ def _parameters() -> Mapping[str, Any]:
 
 def _stored_metadata(source: Any, format: str) -> dict[str, Any]:
     """Return the option with the metadata of a dataset that is copied, if there is any and the format can store it."""
-    if not isinstance(source, Dataset) or not (metadata := copied_metadata(source.metadata)):
+    if not isinstance(source, Dataset) or not (metadata := hf_metadata.copied_metadata(source.metadata)):
         return {}
     takes = "metadata" in inspect.signature(format_named(format).create).parameters
     return {"metadata": metadata} if takes else {}
@@ -215,7 +217,7 @@ def _write_stream(
         schema = given.features
     if through is not None:
         schema = schema or (Features.of(through.source) if is_sample_class(through.source) else None)
-        source = put_views(source, through, onto)
+        source = _put_views(source, through, onto)
     elif onto is not None:
         raise ArgumentError("expected through=, a lens that puts views into samples, together with onto=, got none")
     quiet = None if progress is None else not progress
@@ -228,5 +230,23 @@ def _write_stream(
                 out.extend(columns)
                 bar.update(len(columns))
         else:
-            out.extend(iter(source) if bar.disable else _counted(source, bar))
-    return open_dataset(out.path, format=format)
+            out.extend_by(iter(source) if bar.disable else _counted(source, bar), source)
+    return open_dataset(out.path, format=format, **out.open_options)
+
+
+def _put_views(views: Iterable[Any], lens: Lens[Any, Any], onto: Dataset[Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Yield each sample of a dataset with its view put back; without a dataset, samples made from views alone."""
+    if onto is None:
+        for view in views:
+            yield sample_of_view(view, lens)
+        return
+    stored = onto.stored
+    sources = (sample for some in onto.chunks() for sample in some.to_samples())
+    try:
+        for number, (view, source) in enumerate(zip(views, sources, strict=True)):
+            whole = source if stored is onto else stored.sample(number)  # media that do not change keep their bytes
+            yield {**whole, **changes(source, view, lens)}
+    except ValueError as error:
+        if not str(error).startswith("zip()"):
+            raise
+        raise ArgumentError(f"expected as many views as samples, got another number: {error}") from None

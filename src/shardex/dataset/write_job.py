@@ -14,19 +14,19 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from shardex.columns import BatchBuilder
-from shardex.dataset.create import Writer
+from shardex.dataset.create import Writer, names_lost, samples_in, warn_without_values
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.map_rows import below_functions
 from shardex.dataset.open import open as open_dataset
-from shardex.dataset.read_size import byte_size, stored_samples
+from shardex.dataset.views import stored_samples
 from shardex.dataset.write_steps import Results, WriteSteps, features_of_results
 from shardex.errors import AlreadyExistsError, ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError
-from shardex.features import Features, arrow_schema
+from shardex.features import Features, Inferred, arrow_schema
 from shardex.files import MODES
 from shardex.formats import Format, check_options, format_named
 from shardex.jobs import (
@@ -40,7 +40,8 @@ from shardex.jobs import (
     record_path,
     rows_per_part,
 )
-from shardex.kernel import Columns
+from shardex.kernel import Columns, byte_size
+from shardex.layers import below_functions
 from shardex.order import Order
 from shardex.progress import Bar
 from shardex.rows import AbstractRows
@@ -56,6 +57,8 @@ _FEW = 3
 _SAMPLE = re.compile(r" - at sample (\d+)(, )?")
 _FIRST = "first.json"
 _LOOK = "look whether the dataset has the samples, and run it again if they are missing"
+_SHARD_BYTES, _SMALL = 64 << 20, 16
+"""Parts are small if they have less than this share of the size that they have without functions."""
 _WHOLE = "done/whole.json"
 """Record of the part that has the samples of all."""
 
@@ -93,6 +96,8 @@ class WriteJob:
     folder: JobFolder
     first_name: int = 0
     """Number of the first sample, for formats that name samples."""
+    inferred: Inferred | None = None
+    """The schema, if it was inferred: it becomes wider with the samples of the part."""
 
     def __repr__(self) -> str:
         return f"WriteJob(transform={self.steps.transform!r}, filter={self.steps.filter!r}, source={self.source!r})"
@@ -102,13 +107,15 @@ class WriteJob:
         inner = self.folder.new_part(part.number)
         results = Results(self.source, self.steps, part.begin, part.end, Features.of(self.schema))
         try:
-            with Writer(self.folder.path(inner), self.schema, self.format, "create", self.options) as out:
+            schema = self.inferred or self.schema
+            with Writer(self.folder.path(inner), schema, self.format, "create", self.options) as out:
                 self._write(results, out, part)
         except BaseException:
             self.folder.discard(inner)
             raise
         files = place_of(self.folder.path(inner)).paths()
-        return self.folder.finish(part.number, FinishedPart(inner, files, out.samples, results.left_out))
+        fields = None if out.inferred is None else out.inferred.fields.to_json()
+        return self.folder.finish(part.number, FinishedPart(inner, files, out.samples, results.left_out, fields))
 
     def _write(self, results: Results, out: Writer, part: Part) -> None:
         name_field = format_named(self.format).name_field
@@ -173,7 +180,8 @@ class WriteJob:
         function = self.steps.transform
         made = f"the result of {function!r} at " if function is not None else ""
         advice = "" if function is None else "; give a schema that fits all results with schema="
-        located = SchemaError(f"{_SAMPLE.sub(number, str(error))} - in {made}{results.place(begin, end)}{advice}")
+        text = str(error).partition("; the schema was inferred")[0]
+        located = SchemaError(f"{_SAMPLE.sub(number, text)} - in {made}{results.place(begin, end)}{advice}")
         located.__suppress_context__ = True  # as `from None` does
         return located
 
@@ -214,7 +222,7 @@ def write_in_parts(
     with suppress(ShardexError):  # samples of several types, which a function may unify
         _ = source.features  # found once here, so that the fingerprint of the source has them
     path = target.url  # absolute, as the current folder may be replaced; without a password
-    rows = part_rows(source, steps, options)
+    rows, inferred = part_rows(source, steps, options), None
     # A part without errors is the same with on_error="skip", so that this may be added to continue after an error.
     inputs = (_VERSION, source, replace(steps, on_error="raise"), schema, format, mode, dict(options), rows)
     folder = JobFolder(path, function_fingerprint(inputs))
@@ -227,6 +235,8 @@ def write_in_parts(
             module.join.check(path, mode)
         known = module.existing_schema(target, mode) if _appends(path, module, mode) else None
         schema = (known or features_of_results(source, steps)) if schema is None else schema
+        inferred = schema if isinstance(schema, Inferred) and steps.on_error == "raise" else None
+        schema = schema.features if isinstance(schema, Inferred) else schema
         _check_append(path, schema, format, mode, options)
         _check_fields(folder, Features.of(schema))
         parts = list(cut_rows(len(source), rows))
@@ -235,7 +245,7 @@ def write_in_parts(
             part_format, part_options = (module.part_format, {}) if module.part_format else (format, options)
             part_options = dict(module.join.part_options(path, mode, part_options))
             part_options.pop("generate_keys", None)  # a sample without a key is an error
-            job = WriteJob(source, steps, schema, part_format, part_options, folder, first)
+            job = WriteJob(source, steps, schema, part_format, part_options, folder, first, inferred)
             finished.update(_usable(folder, steps))
             if module.part_format is not None:  # an error in the options is raised now, not when all parts are finished
                 Writer(folder.path(folder.new_part(0)), schema, format, "create", options).abort()
@@ -243,8 +253,17 @@ def write_in_parts(
                 job, parts, finished, workers=workers, executor=executor, desc="write", progress=progress
             ):
                 pass
-            publish_parts(folder, finished, path, schema, format, mode, options, progress, began)
-    result = open_dataset(path, format=format)  # this may make an index: if it is killed, the job is not over yet
+            inferred = _joined_features(finished) if inferred is not None else None
+            again = _are_small(folder, finished, source, steps, options)
+            publish_parts(
+                folder, finished, path, inferred or schema, format, mode, options, progress, began, write_again=again
+            )
+            if inferred is not None:
+                warn_without_values(path, inferred, sum(part.rows for part in finished.values()))
+    written = schema if inferred is None else inferred.features
+    names = {} if written is None else names_lost(format, Features.of(written))
+    # this may make an index: if it is killed, the job is not over yet
+    result = open_dataset(path, format=format, **names)
     result.left_out = [one for number in sorted(finished) for one in finished[number].left_out]
     if mode == "create":
         folder.discard_others()
@@ -358,14 +377,25 @@ def publish_parts(
     options: Mapping[str, Any],
     progress: bool | None = None,
     began: Began | None = None,
+    *,
+    write_again: bool = False,
 ) -> None:
-    """Publish all parts of a job as one dataset, once."""
+    """Publish all parts of a job as one dataset, once.
+
+    Their samples are written again if parts of the format cannot be joined, if the parts have other features than
+    `schema`, or if `write_again` says so.
+    """
     module = format_named(format)
+    if isinstance(schema, Inferred):
+        schema = schema.features
+        write_again = write_again or any(_features_of(part) != schema for part in finished.values())
     with folder.locked(finished):
         if is_published(folder, path, module):  # by a run that was killed then
             return
-        if module.part_format is not None and folder.kept(_WHOLE) is None:
-            _write_again(folder, _published_parts(folder, finished), schema, format, options, progress)
+        if (module.part_format is not None or write_again) and folder.kept(_WHOLE) is None:
+            own = dict(options if module.part_format else module.join.part_options(path, mode, options))
+            own.pop("generate_keys", None)  # all samples have keys
+            _write_again(folder, _published_parts(folder, finished), schema, format, own, progress)
         parts = _published_parts(folder, finished)
         _check_append(path, schema, format, mode, options)  # another writer may have created it since
         module.join(folder, parts, path, Features.of(schema), mode=mode, began=began and began.state, **options)
@@ -387,17 +417,48 @@ def _write_again(
     options: Mapping[str, Any],
     progress: bool | None,
 ) -> None:
-    """Write the samples of all parts as one part, for a format whose shards cannot be joined."""
+    """Write the samples of all parts as one part."""
     inner = folder.new_part(len(parts))
     quiet, total = None if progress is None else not progress, sum(part.rows for part in parts)
     bar = Bar(total=total, desc="join", unit=" samples", disable=quiet)
     with Writer(folder.path(inner), schema, format, "create", options) as out, bar:
         for part in parts:
-            stored = open_dataset(folder.path(part.folder), format=format_named(format).part_format)
+            features = _features_of(part) or Features.of(schema)
+            stored = samples_in(folder.path(part.folder), features, format_named(format).part_format or format)
             for columns in stored.chunks():
                 out.extend(columns)
                 bar.update(len(columns))
     folder.keep(_WHOLE, FinishedPart(inner, place_of(folder.path(inner)).paths(), out.samples))
+
+
+def _features_of(part: FinishedPart) -> Features | None:
+    """Return the features of a part if they were inferred."""
+    return None if part.fields is None else Inferred(Features.from_json(part.fields)).features
+
+
+def _joined_features(finished: Mapping[int, FinishedPart]) -> Inferred:
+    """Return features that fit the samples of all parts, which were inferred."""
+    parts = [Inferred(Features.from_json(finished[number].fields)) for number in sorted(finished)]
+    return reduce(Inferred.join, parts)
+
+
+def _are_small(
+    folder: JobFolder,
+    finished: Mapping[int, FinishedPart],
+    source: Dataset[Any],
+    steps: WriteSteps,
+    options: Mapping[str, Any],
+) -> bool:
+    """Return whether the parts of a job that calls functions are much smaller than the shards of other jobs.
+
+    They are many because functions may be slow. Parts of as many samples as the caller wants stay as they are.
+    """
+    calls = steps.any or below_functions(source.rows, source.chosen)[0] is not source.rows
+    if not calls or options.get("shard_rows") is not None or len(finished) < 2:
+        return False
+    paths = [f"{part.folder}/{file}" for part in finished.values() for file in part.files]
+    size = sum(folder.place.for_each(lambda path: folder.place.stat(path).size, paths))
+    return size < len(finished) * (options.get("shard_size") or _SHARD_BYTES) / _SMALL
 
 
 @contextmanager

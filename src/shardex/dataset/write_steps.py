@@ -14,23 +14,24 @@ from typing import Any
 import numpy as np
 
 from shardex.dataset.dataset import Dataset
-from shardex.dataset.function_calls import (
-    SampleFailure,
-    batch_result,
-    call_function,
-    copied,
-    copied_lists,
-    place_of_rows,
-    sample_results,
-)
-from shardex.dataset.layers import innermost_rows
-from shardex.dataset.map_rows import numpy_samples, results_features
-from shardex.dataset.media_rows import StoredMedia
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.features import Feature
 from shardex.formats import ShardRows
 from shardex.jobs import LeftOut
 from shardex.kernel import Columns, Integers
+from shardex.layers import (
+    SampleFailure,
+    StoredMedia,
+    batch_result,
+    call_function,
+    copied,
+    copied_lists,
+    inferred_of_results,
+    innermost_rows,
+    numpy_samples,
+    place_of_rows,
+    sample_results,
+)
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class
 from shardex.workers import raise_if_cancelled
 
@@ -243,7 +244,7 @@ def _is_true(answer: Any, function: Function, place: Callable[[], str]) -> bool:
 
 
 def features_of_results(source: Dataset[Any], steps: WriteSteps) -> Any:
-    """Return the features of the results: those of the source, a class, or found in the first results."""
+    """Return the features of the results: those of the source, a class, or `Inferred` of the first results."""
     if steps.transform is None:
         return source.sample_type if is_sample_class(source.sample_type) else source.features
     pairs: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
@@ -262,7 +263,7 @@ def features_of_results(source: Dataset[Any], steps: WriteSteps) -> Any:
             f"expected a result of {steps.transform!r} to infer the fields from, got none for the first {seen} "
             "samples; pass the fields with schema="
         )
-    return results_features(pairs, source.features)
+    return inferred_of_results(pairs, source.features)
 
 
 def _pairs(

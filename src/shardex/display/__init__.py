@@ -12,13 +12,11 @@ that cannot be decoded shows the error in its place.
 - `png_figure`: pictures as a PNG, by Pillow
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = ["MAX_SAMPLES", "Failed", "Figure", "overview_html", "sections_html"]
 
-if TYPE_CHECKING:
+if TYPES:
     from shardex.display.figure import MAX_SAMPLES, Figure, overview_html
     from shardex.display.html_figure import sections_html
     from shardex.display.pictures import Failed

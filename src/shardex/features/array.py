@@ -39,7 +39,7 @@ from shardex.features.array_arrow import (
 )
 from shardex.features.array_values import fit_array, is_tensor, shape_of_empty_list, stack_arrays, stack_lists
 from shardex.features.codecs import COMPACT, NPY, Codec
-from shardex.features.dtypes import SCALARS, cast_array, is_storable, scalar_name
+from shardex.features.dtypes import SCALARS, cast_array, is_storable, scalar_name, wider_dtype
 from shardex.features.feature import ArrowParts, Feature, describe, named, readable
 from shardex.features.optional import Optional
 from shardex.features.sequence import Sequence
@@ -55,6 +55,8 @@ class Array(Feature):
     """
 
     kind: ClassVar[str] = "array"
+    exact: ClassVar[bool] = False
+    """True if numbers of a wider dtype are refused instead of rounded: the dtype was inferred, not declared."""
     dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
 
@@ -130,11 +132,13 @@ class Array(Feature):
         return array if readable(array, kind) else None
 
     def join(self, other: Feature) -> Feature | None:
-        """Return the sizes that are the same in both; of different dtypes or numbers of dimensions any."""
+        """Return the dtype that holds both, and the sizes that are the same in both; any if no dtype holds both."""
         if not isinstance(other, Array):
             return None
         if self.dtype != other.dtype:
-            return Array()
+            dtype = wider_dtype(self.dtype, other.dtype)
+            lossy = dtype == "float64" and {self.dtype, other.dtype} & {"int64", "uint64"}
+            return Array() if dtype is None or lossy else Array(dtype, self.shape).join(Array(dtype, other.shape))
         if self.shape is None or other.shape is None or len(self.shape) != len(other.shape):
             return Array(self.dtype)
         return Array(self.dtype, tuple(m if m == n else None for m, n in zip(self.shape, other.shape, strict=True)))
@@ -188,7 +192,9 @@ class Array(Feature):
         if not fits or self.dtype in (None, column.dtype):
             return column if fits else None
         values = column if isinstance(column, np.ndarray) else column.values
-        if (cast := cast_array(values, np.dtype(self.dtype))) is None or isinstance(column, np.ndarray):
+        if (cast := cast_array(values, np.dtype(self.dtype), widen=self.exact)) is None or isinstance(
+            column, np.ndarray
+        ):
             return cast
         return Ragged.from_values(cast, column.offsets, column.inner, column.shapes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 
 from shardex.columns import arrow_types
 from shardex.errors import SchemaError
-from shardex.features.array_codecs import decode_compact
-from shardex.features.dtypes import cast_array
+from shardex.features.codecs import decode_compact
+from shardex.features.dtypes import cast_array, holds_exactly
 from shardex.features.feature import describe
 from shardex.kernel import Column, Ragged
 
@@ -49,7 +50,11 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
     if feature.dtype is None:
         return array
     dtype = np.dtype(feature.dtype)
-    if (cast := array.astype(dtype) if array.size == 0 and not typed else cast_array(array, dtype)) is not None:
+    if not typed and _may_be_rounded(array):
+        refuse_inexact([value])
+    if (
+        cast := array.astype(dtype) if array.size == 0 and not typed else cast_array(array, dtype, widen=feature.exact)
+    ) is not None:
         return cast
     hint = _why_not(array, dtype) if typed and not stored else ""
     raise SchemaError(f"expected {feature}, got {describe(value)}{hint}")
@@ -94,6 +99,28 @@ def shape_of_empty_list(found: tuple[int, ...], feature: Array) -> tuple[int, ..
     return (*found, *(size or 0 for size in (feature.shape or ())[len(found) :]))
 
 
+def refuse_inexact(values: Iterable[Any]) -> None:
+    """Raise an error for an integer that float64 does not hold; `values` are numbers, or lists of numbers.
+
+    >>> refuse_inexact([[0.5, 2**53 + 1]])
+    Traceback (most recent call last):
+    shardex.errors.SchemaError: expected numbers that float64 holds, got 9007199254740993, which it would round (...)
+    """
+    for value in values:
+        if isinstance(value, list | tuple):
+            refuse_inexact(value)
+        elif isinstance(value, int | np.integer) and not holds_exactly(int(value)):
+            raise SchemaError(
+                f"expected numbers that float64 holds, got {value}, which it would round (convert it by float() to "
+                "accept that, or store integers in a field of their own)"
+            )
+
+
+def _may_be_rounded(array: NDArray[Any]) -> bool:
+    """Return whether numpy may have rounded integers that were given among floats."""
+    return array.dtype == np.float64 and bool((np.abs(array) > 1 << 53).any())
+
+
 def _unsigned(value: Any, array: NDArray[Any]) -> NDArray[Any]:
     """Return a list of integers as uint64, which numpy makes floats if only some of them need it; else the array."""
     exact = np.array(value, object)
@@ -126,10 +153,10 @@ def stack_lists(values: list[Any], feature: Array) -> Column | None:
         array = np.asarray(values)
     except ValueError:
         return None
-    if array.shape != (len(values), *feature.shape):
+    if array.shape != (len(values), *feature.shape) or _may_be_rounded(array):
         return None
     dtype = np.dtype(feature.dtype)
-    return cast_array(array, dtype) if array.size else array.astype(dtype)
+    return cast_array(array, dtype, widen=feature.exact) if array.size else array.astype(dtype)
 
 
 def stack_arrays(arrays: list[NDArray[Any]], feature: Array) -> Column:

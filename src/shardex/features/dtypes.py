@@ -12,6 +12,8 @@ _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "ui
 SCALARS = ("bool", *_INTEGERS, "float16", "float32", "float64")
 NUMBER_KINDS = "biuf"
 _ARRAY_KINDS = "biufcMm"
+_EXACT = 1 << 53
+"""float64 holds all integers up to this one."""
 
 
 def is_storable(dtype: np.dtype[Any]) -> bool:
@@ -67,8 +69,34 @@ def dtype_bounds(dtype: str) -> tuple[Any, Any]:
     return plain(limits.min), plain(limits.max)
 
 
-def cast_array(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
+def wider_dtype(a: str | None, b: str | None) -> str | None:
+    """Return the dtype that holds the numbers of both; None if there is none, and for booleans and other dtypes.
+
+    Integers above 2**53 may be lost in the float64 of int64 and a float dtype: check them (`holds_exactly`).
+
+    >>> wider_dtype("int64", "float32"), wider_dtype("int64", "uint64"), wider_dtype("bool", "int8")
+    ('float64', None, None)
+    """
+    if a not in SCALARS or b not in SCALARS or ("bool" in (a, b) and a != b):
+        return None
+    both = np.promote_types(a, b)
+    exact = both.kind != "f" or "f" in (np.dtype(a).kind, np.dtype(b).kind)
+    return both.name if exact else None
+
+
+def holds_exactly(number: int) -> bool:
+    """Return whether float64 holds an integer: all up to 2**53, and some above.
+
+    >>> holds_exactly(2**53), holds_exactly(2**53 + 1), holds_exactly(2**60)
+    (True, False, True)
+    """
+    return -_EXACT <= number <= _EXACT or (abs(number) < 1 << 1000 and int(float(number)) == number)
+
+
+def cast_array(array: NDArray[Any], dtype: np.dtype[Any], *, widen: bool = False) -> NDArray[Any] | None:
     """Return an array in a dtype: integers that are in its range, numbers rounded to floats that hold them; else None.
+
+    float64 must hold integers exactly. With `widen` only a wider dtype will do.
 
     >>> cast_array(np.array([1, 200]), np.dtype("uint8")), cast_array(np.array([1, 300]), np.dtype("uint8"))
     (array([  1, 200], dtype=uint8), None)
@@ -76,7 +104,13 @@ def cast_array(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None
     (None, None)
     """
     if np.can_cast(array.dtype, dtype, "safe"):
+        if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and dtype.kind in "fc":
+            large = array[(array > _EXACT) | (array < -_EXACT)] if array.dtype.kind == "i" else array[array > _EXACT]
+            if not all(map(holds_exactly, large.tolist())):
+                return None
         return array.astype(dtype, copy=False)
+    if widen:
+        return None
     if array.dtype.kind in "iu" and dtype.kind in "iu":
         low, high = dtype_bounds(dtype.name)
         fits = not array.size or (array.min() >= low and array.max() <= high)

@@ -14,8 +14,7 @@ import msgspec
 
 from shardex.errors import FormatError, SchemaError, unknown_field
 from shardex.features.feature import Feature
-from shardex.features.hints import feature_of, hints_of
-from shardex.features.kinds import kind_named
+from shardex.features.kinds import feature_of, hints_of, kind_named
 
 _MAX_DEPTH = 64
 """Levels of nested features, as many as Arrow files can have."""

@@ -1,26 +1,32 @@
-"""Features that fit given samples: `infer` is strict, `infer_or_json` falls back to `Json`."""
+"""Features that fit given samples: `infer` is strict, `infer_or_json` falls back to `Json`.
+
+`Inferred` are the features of a stream, which become wider with later samples. Inside this module `Null` stands for
+values of which there are none yet: fields that are always `None`, and the items of lists that are always empty.
+"""
 
 from __future__ import annotations
 
 import decimal
-import functools
 import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from shardex.errors import SchemaError
 from shardex.features.array import Array
+from shardex.features.array_values import refuse_inexact
 from shardex.features.decimals import Decimal
+from shardex.features.dtypes import wider_dtype
 from shardex.features.feature import Feature
 from shardex.features.features import Features, contains
-from shardex.features.hints import feature_of
 from shardex.features.json_value import Json
-from shardex.features.kinds import all_kinds
-from shardex.features.optional import Optional, unwrap_optional
+from shardex.features.kinds import all_kinds, feature_of
+from shardex.features.media_kinds import Image
+from shardex.features.optional import Null, Optional, unwrap_optional
 from shardex.features.sequence import Sequence
 from shardex.features.struct import Struct
 from shardex.features.time_feature import is_missing_time
@@ -34,6 +40,8 @@ _KIND_OF: dict[type, type[Feature]] = {}
 _MOST_TYPES = 1000
 _MOST_MEMBERS = 256
 """A dict with more keys is a map of its own rather than a struct."""
+_ROUNDED = ("float16", "float32", "complex64")
+"""Dtypes to which writers may round the numbers that they get."""
 
 
 def infer(samples: SequenceOf[Mapping[str, Any]]) -> Features:
@@ -42,7 +50,7 @@ def infer(samples: SequenceOf[Mapping[str, Any]]) -> Features:
     >>> print(infer([{"x": np.zeros(2, "f4"), "n": 1}, {"x": np.zeros(3, "f4"), "n": None}]))
     x float32[?], n int64 or none
     """
-    return Features({name: _of_field(values, name) for name, values in _by_field(samples).items()})
+    return Inferred.of(samples).features
 
 
 def infer_or_json(samples: SequenceOf[Mapping[str, Any]]) -> Features:
@@ -51,13 +59,119 @@ def infer_or_json(samples: SequenceOf[Mapping[str, Any]]) -> Features:
     >>> print(infer_or_json([{"n": 1, "x": "a"}, {"n": 2, "x": 3}]))
     n int64, x json
     """
-    fields: dict[str, Feature] = {}
-    for name, values in _by_field(samples).items():
+    return Inferred.or_json(samples).features
+
+
+@dataclass(frozen=True, slots=True)
+class ExactArray(Array):
+    """An array of a dtype that was inferred: it takes no arrays of a wider one, which `Array` would round."""
+
+    exact: ClassVar[bool] = True
+
+
+class Inferred:
+    """The features of the samples of a stream so far.
+
+    >>> found = Inferred.of([{"n": 1, "x": None}, {"n": 2, "x": None}]); print(found.features); found.without_values
+    n int64, x json or none
+    ['x']
+    >>> print(found.wider({"n": 2.5, "x": "a", "late": True}).features)
+    n float64, x text or none, late bool or none
+    """
+
+    def __init__(self, fields: Mapping[str, Feature]) -> None:
+        self.fields = Features(fields)
+        """What is known of each field, with `Null` for what is not."""
+        self.features = Features({name: _known(feature) for name, feature in fields.items()})
+        """What fits all samples; fields without values are `Json`."""
+        self.strict = Features({name: _strict(feature) for name, feature in self.features.items()})
+        """The same features for a writer, which refuses arrays of a wider dtype."""
+        self.without_values = [name for name, feature in fields.items() if contains(feature, Null)]
+        """Fields with nothing but `None` or empty lists."""
+        found = {name: _check_of(feature, name) for name, feature in fields.items()}
+        self.checks = {name: check for name, check in found.items() if check is not None}
+        """Functions that return False for a value that a writer would round, or store as JSON in a field without
+        values; fields without a function have none: writers refuse all values that need wider features.
+
+        >>> [Inferred.of([{"x": np.float32(0.5)}]).checks["x"](value) for value in (np.float32(1.5), 0.1)]
+        [True, False]
+        """
+
+    @classmethod
+    def of(cls, samples: SequenceOf[Mapping[str, Any]]) -> Inferred:
+        """Return the features of samples."""
+        return cls.of_values(_by_field(samples))
+
+    @classmethod
+    def or_json(cls, samples: SequenceOf[Mapping[str, Any]]) -> Inferred:
+        """Return the features of samples; a field with values of several kinds is `Json`."""
+        fields: dict[str, Feature] = {}
+        for name, values in _by_field(samples).items():
+            try:
+                fields[name] = _of_field(values, name)
+            except SchemaError:
+                fields[name] = Optional(Json()) if any(value is None for value in values) else Json()
+        return cls(fields)
+
+    @classmethod
+    def of_values(cls, values: Mapping[str, list[Any]]) -> Inferred:
+        """Return the features of samples, given as the values of each field."""
+        return cls({name: _of_field(some, name) for name, some in values.items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Inferred, (self.fields,)
+
+    def join(self, other: Inferred) -> Inferred:
+        """Return features that fit the samples of both; `SchemaError` for values of different kinds."""
+        fields: dict[str, Feature] = {}
+        for name in {**self.fields, **other.fields}:
+            a, b = (one.fields.get(name, Optional(Null())) for one in (self, other))
+            fields[name] = _join(a, b, f"field {name}")
+        return Inferred(fields)
+
+    def wider(self, sample: Mapping[str, Any]) -> Inferred:
+        """Return features that fit one sample more; `SchemaError` for a value of another kind."""
+        fields = dict(self.fields)
+        for name in {**fields, **sample}:
+            value = sample.get(name)
+            found = _of_field([value if name not in fields or not is_missing_time(value) else None], name)
+            fields[name] = _join(fields[name], found, f"field {name}") if name in fields else Optional(found)
+        return Inferred(fields)
+
+
+def _check_of(feature: Feature, name: str) -> Callable[[Any], bool] | None:
+    """Return a function that is True for values that need no wider feature; None if writers refuse all others."""
+
+    def fits(value: Any) -> bool:
         try:
-            fields[name] = _of_field(values, name)
+            joined = None if value is None else _joined(feature, _of_field([value], name))
         except SchemaError:
-            fields[name] = Optional(Json()) if any(value is None for value in values) else Json()
-    return Features(fields)
+            return True  # the writer says why not
+        return joined is None or joined == feature
+
+    inner, parts = unwrap_optional(feature), [part for _, part in feature.nested(name)]
+    if isinstance(inner, Array):
+        return None
+    if isinstance(inner, Value) and inner.dtype in _ROUNDED:
+        kind = np.dtype(inner.dtype).type
+        return lambda value: type(value) is kind or fits(value)
+    rounded = any(isinstance(part, Value | Array) and part.dtype in _ROUNDED for part in parts)
+    return fits if rounded or any(isinstance(part, Null | Image) for part in parts) else None
+
+
+def _known(feature: Feature) -> Feature:
+    """Return the feature as which a field is written: `Json` if there are no values to tell more."""
+    if not contains(feature, Null):
+        return feature
+    return Optional(Json()) if feature.optional else Json()
+
+
+def _strict(feature: Feature) -> Feature:
+    inner = unwrap_optional(feature)
+    if not isinstance(inner, Array) or inner.dtype is None:
+        return feature
+    exact = ExactArray(inner.dtype, inner.shape)
+    return Optional(exact) if feature.optional else exact
 
 
 def _by_field(samples: SequenceOf[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -78,16 +192,21 @@ def _of_field(values: list[Any], name: str) -> Feature:
         values = [*one_of_each.values(), *[None] * (len(kinds) > 1)]
     given = [value for value in values if value is not None and not is_missing_time(value)]
     if not given:
-        known = [_of_nat(value) for value in values if value is not None]
-        feature = functools.reduce(lambda a, b: _join(a, b, name), known) if known else Json()
+        times = [_of_nat(value) for value in values if value is not None]
+        feature = _join_all(enumerate(times), name) if times else Null()
     elif all(isinstance(value, decimal.Decimal) for value in given):
         feature = _located(name, Decimal.of_values, given)
     elif all(isinstance(value, list | tuple) for value in given):
         feature = _of_lists(given, name)
     elif all(isinstance(value, dict) for value in given):
         feature = _of_dicts(given, name)
+    elif present == {int, float}:
+        feature = Value("float64")
     else:
-        feature = functools.reduce(lambda a, b: _join(a, b, name), (_of_value(value, name) for value in given))
+        some = ((k, one) for k, one in enumerate(values) if one is not None and not is_missing_time(one))
+        feature = _join_all(((k, _of_value(value, name)) for k, value in some), name)
+    if feature == Value("float64"):
+        _located(name, refuse_inexact, given)
     return Optional(feature) if len(given) < len(values) else feature
 
 
@@ -131,8 +250,12 @@ def _of_lists(lists: list[Any], name: str) -> Feature:
     """
     kinds: set[type] = set().union(*(map(type, one) for one in lists))
     if kinds <= {int, float}:  # the most common ones, and lists may be long
+        if not kinds:
+            return Sequence(Null())
         dtype = "float64" if float in kinds else _integer_dtype(lists)
-        return Array(dtype, (None,)) if kinds and dtype is not None else Json()
+        if len(kinds) > 1:
+            _located(name, refuse_inexact, lists)
+        return Json() if dtype is None else Array(dtype, (None,))
     items = list(itertools.chain.from_iterable(lists))
     try:
         item = _of_field(items, name)
@@ -173,9 +296,53 @@ def _of_nat(value: Any) -> Feature:
     return Duration("us") if isinstance(value, np.timedelta64) else Timestamp("us")
 
 
-def _join(a: Feature, b: Feature, name: str) -> Feature:
+def _join_all(features: Iterable[tuple[int, Feature]], name: str) -> Feature:
+    """Return the feature that fits the values of all features, each of which has the number of its sample."""
+    numbered = iter(features)
+    _, joined = next(numbered)
+    for number, feature in numbered:
+        joined = _join(joined, feature, f"sample {number}, field {name}")
+    return joined
+
+
+def _join(a: Feature, b: Feature, where: str) -> Feature:
+    if (both := _joined(a, b)) is None:
+        raise SchemaError(f"expected values of one kind, got {_known(a)} and {_known(b)} - at {where} (give a schema)")
+    return both
+
+
+def _joined(a: Feature, b: Feature) -> Feature | None:
+    """Return a feature that fits the values of both; None if there is none."""
     if a == b:
         return a
-    if (both := a.join(b)) is None:
-        raise SchemaError(f"expected values of one kind, got {a} and {b} - at field {name} (give a schema)")
-    return both
+    if a.optional or b.optional:
+        inner = _joined(unwrap_optional(a), unwrap_optional(b))
+        return None if inner is None else Optional(inner)
+    if isinstance(a, Null) or isinstance(b, Null):
+        return b if isinstance(a, Null) else a
+    if isinstance(a, Array) and isinstance(b, Array):
+        if not a.fixed and not b.fixed and (dtype := wider_dtype(a.dtype, b.dtype)) is not None:  # of lists of numbers
+            return Array(dtype, a.shape).join(Array(dtype, b.shape))
+        return a.join(b)
+    if isinstance(a, Struct) and isinstance(b, Struct):
+        return _joined_members(a, b)
+    x, y = _item(a), _item(b)
+    if x is None or y is None:
+        return a if a.is_json and _known(b).is_json else a.join(b)
+    item = _joined(x, y)
+    return None if item is None else item.in_list() or Sequence(item)
+
+
+def _joined_members(a: Struct, b: Struct) -> Feature:
+    """Return a struct of the joined members if both have the same ones, else `Json`."""
+    both = {name: _joined(one, b.fields[name]) for name, one in a.fields.items() if name in b.fields}
+    known = {name: one for name, one in both.items() if one is not None}
+    struct = Struct(known)
+    return struct if known.keys() == a.fields.keys() == b.fields.keys() and not contains(struct, Json) else Json()
+
+
+def _item(feature: Feature) -> Feature | None:
+    """Return the feature of the items of lists, also of those that are stored as arrays of numbers; None for others."""
+    if isinstance(feature, Array) and feature.dtype and feature.shape:
+        return Array(feature.dtype, (None, *feature.shape[2:])) if feature.shape[1:] else Value(feature.dtype)
+    return feature.feature if isinstance(feature, Sequence) else None

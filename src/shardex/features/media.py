@@ -87,6 +87,21 @@ class Media(Bytes):
         """Return the bytes of a value that is not encoded, or encoded bytes, checked."""
         raise SchemaError(f"expected an image, audio or video, got the feature {self!r}")
 
+    @staticmethod
+    def of_extension(extension: str) -> Media | None:
+        """Return the feature of files with this extension, by its last part; None if they are no media.
+
+        >>> Media.of_extension("left.JPG"), Media.of_extension("json")
+        (Image(format='jpeg'), None)
+        """
+        last = extension.rpartition(".")[2].lower()
+        found = (kind for kind in all_kinds() if issubclass(kind, Media) and last in kind.extensions)
+        return next((kind(format=kind.extensions[last]) for kind in found), None)  # type: ignore[call-arg]
+
+    def channels_last(self, tensor: Any) -> NDArray[Any]:
+        """Return the array of a tensor of torch, whose channels are before height and width."""
+        return self.array_of_tensor(array_of_tensor(tensor))
+
     def array_of_tensor(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the array of a tensor of torch, which has the channels before height and width, or before frames."""
         if array.dtype != np.uint8 or array.ndim < 3 or array.shape[-3] not in (1, 3, 4):
@@ -155,7 +170,7 @@ class Media(Bytes):
         if value is None:
             raise SchemaError(f"expected {self}, got none (declare a field that may be missing as optional)")
         try:
-            return self.encoded(channels_last(value, self) if is_tensor(value) else value)
+            return self.encoded(self.channels_last(value) if is_tensor(value) else value)
         except (SchemaError, MissingExtraError):
             raise
         except ShardexError as error:
@@ -263,22 +278,6 @@ def is_pil_image(value: Any) -> bool:
     """Return whether a value is an image of PIL, without an import of PIL."""
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(value, pil.Image)
-
-
-def media_of_extension(extension: str) -> Media | None:
-    """Return the feature of files with this extension, by its last part; None if they are no media.
-
-    >>> media_of_extension("left.JPG"), media_of_extension("json")
-    (Image(format='jpeg'), None)
-    """
-    last = extension.rpartition(".")[2].lower()
-    found = (kind for kind in all_kinds() if issubclass(kind, Media) and last in kind.extensions)
-    return next((kind(format=kind.extensions[last]) for kind in found), None)  # type: ignore[call-arg]
-
-
-def channels_last(tensor: Any, feature: Media) -> NDArray[Any]:
-    """Return the array of a tensor of torch, whose channels are before height and width."""
-    return feature.array_of_tensor(array_of_tensor(tensor))
 
 
 def _stored_bytes(value: Any, feature: Media) -> bytes:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex import media
 from shardex.errors import SchemaError
 from shardex.features.feature import Feature
 from shardex.features.media import Media, check_begin, checked_count, checked_size, is_pil_image, one_of
-from shardex.media import MAX_PIXELS, encode_audio, encode_image, encode_video, is_whole_jpeg
 
-IMAGE_MODES = ("RGB", "L", "RGBA")
+_NUMBER_MODES = ("P", "I;16")
+IMAGE_MODES = ("RGB", "L", "RGBA", *_NUMBER_MODES)
 _IMAGE_FORMATS = ("png", "jpeg", "webp", "tiff", "bmp", "gif")
+_LOSSLESS_FORMATS = ("png", "tiff", "bmp")
 _SHORT_FORMATS = {"jpg": "jpeg", "tif": "tiff"}
 _PIL_MODES = {"L": "L", "1": "L", "RGBA": "RGBA", "LA": "RGBA", "PA": "RGBA", "I;16": None, "I": None, "F": None}
 """Modes of images of PIL, and those to which they are decoded without loss; for all others it is RGB."""
@@ -26,9 +28,10 @@ _PIL_MODES = {"L": "L", "1": "L", "RGBA": "RGBA", "LA": "RGBA", "PA": "RGBA", "I
 class Image(Media):
     """An image: stored as JPEG, PNG, WebP, ..., decoded to a uint8 array of height, width and channels.
 
-    `mode` is what it is decoded to: "RGB", "L" (grey), "RGBA", or None for what the file has. A decoded image is
-    resized to `size` (height, width). Arrays that are written are encoded as `format`; bytes, files and PIL images keep
-    the encoding that they have.
+    `mode` is what it is decoded to: "RGB", "L" (grey), "RGBA", or None for what the file has. "P" is for masks: the
+    numbers that the file stores, indices of a palette or grey values, which are never interpolated; "I;16" is the same
+    for 16 bits (uint16). A decoded image is resized to `size` (height, width). Arrays that are written are encoded as
+    `format`; bytes, files and PIL images keep the encoding that they have.
 
     >>> str(Image()), str(Image("L", (28, 28))), Image(format="jpg").format
     ('image', "image(mode='L', size=(28, 28))", 'jpeg')
@@ -61,8 +64,14 @@ class Image(Media):
             raise SchemaError(f"expected one of the modes {', '.join(IMAGE_MODES)} or None, got {self.mode!r}")
         object.__setattr__(self, "size", checked_size(self.size))
         given = _SHORT_FORMATS.get(str(self.format), self.format)
-        object.__setattr__(self, "format", one_of(given, _IMAGE_FORMATS, "formats"))
+        known = _LOSSLESS_FORMATS if self.mode in _NUMBER_MODES else _IMAGE_FORMATS
+        object.__setattr__(self, "format", one_of(given, known, "formats"))
         self._check_decode()
+
+    @property
+    def decoded_dtype(self) -> str:
+        """The dtype of pixels."""
+        return "uint16" if self.mode == "I;16" else "uint8"
 
     @classmethod
     def of_hint(cls, hint: Any) -> Feature | None:
@@ -77,22 +86,22 @@ class Image(Media):
 
     def join(self, other: Feature) -> Feature | None:
         """Return the mode that holds both."""
-        if not isinstance(other, Image):
+        if not isinstance(other, Image) or {self.mode, other.mode} & {*_NUMBER_MODES}:
             return None
         mode = next(mode for mode in (None, "RGBA", "RGB", "L") if mode in (self.mode, other.mode))
         return Image(mode, format=self.format if self.format == other.format else "png")
 
     def fit(self, value: Any, *, stored: bool = False) -> Any:
         """Return the bytes of an image."""
-        if type(value) is bytes and (stored or is_whole_jpeg(value, MAX_PIXELS)):
+        if type(value) is bytes and (stored or media.is_whole_jpeg(value, media.MAX_PIXELS)):
             return value  # the common case, in half the time
         return Media.fit(self, value, stored=stored)
 
     def encoded(self, value: Any) -> bytes:
         """Return the bytes of an image."""
-        if isinstance(value, np.ndarray) and value.dtype == np.uint16 and self.mode is not None:
-            raise SchemaError(f"expected uint8 for mode {self.mode!r}, got uint16 (mode=None keeps 16 bits)")
-        return encode_image(value, self.format, mode=self.mode)
+        if isinstance(value, np.ndarray) and value.dtype == np.uint16 and self.mode not in (None, "I;16"):
+            raise SchemaError(f"expected uint8 for mode {self.mode!r}, got uint16 (mode='I;16' keeps 16 bits)")
+        return media.encode_image(value, self.format, mode=self.mode)
 
     def array_of_tensor(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the array of a tensor, which may be grey."""
@@ -156,7 +165,7 @@ class Audio(Media):
 
     def encoded(self, value: Any) -> bytes:
         """Return the bytes of a sound."""
-        return encode_audio(value, self.format, rate=self.rate)
+        return media.encode_audio(value, self.format, rate=self.rate)
 
     def array_of_tensor(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return the array of a tensor, whose frames are last."""
@@ -237,4 +246,4 @@ class Video(Media):
 
     def encoded(self, value: Any) -> bytes:
         """Return the bytes of a video."""
-        return encode_video(value, self.format, rate=self.rate)
+        return media.encode_video(value, self.format, rate=self.rate)

@@ -26,7 +26,7 @@ from shardex.columns import (
 )
 from shardex.features.dtypes import NUMBER_KINDS
 from shardex.features.feature import ArrowParts, Convert, Feature, null_mask, readable, unfit
-from shardex.features.hints import feature_of
+from shardex.features.kinds import feature_of
 from shardex.kernel import Column, Integers, values_of
 
 

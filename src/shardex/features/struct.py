@@ -29,10 +29,8 @@ from shardex.features.array import Array
 from shardex.features.codecs import NPZ, codec_for_extension
 from shardex.features.feature import ArrowParts, Convert, Feature, describe, null_mask, readable, unfit
 from shardex.features.features import Features
-from shardex.features.hints import feature_of, hints_of
 from shardex.features.json_value import Json
-from shardex.features.kinds import Opaque
-from shardex.features.optional import Optional, unwrap_optional
+from shardex.features.kinds import Opaque, feature_of, hints_of
 from shardex.features.sequence import Sequence
 from shardex.features.text import Text
 from shardex.kernel import MISSING, Column, Integers, values_of
@@ -93,16 +91,8 @@ class Struct(Feature):
         return cls({field.name: parts.feature(field.type, field.name) for field in kind})
 
     def join(self, other: Feature) -> Feature | None:
-        """Return a struct of the joined members if both have the same ones, else `Json`.
-
-        >>> str(Struct({"a": int}).join(Struct({"a": float | None}))), str(Struct({"a": int}).join(Struct({"b": int})))
-        ('struct of a float64 or none', 'json')
-        """
-        if not isinstance(other, Struct):
-            return other.join(self) if isinstance(other, Json) else None
-        both = {name: _joined(one, other.fields[name]) for name, one in self.fields.items() if name in other.fields}
-        known = {name: one for name, one in both.items() if one is not None}
-        return Struct(known) if known.keys() == self.fields.keys() == other.fields.keys() else Json()
+        """Return JSON, which holds other dicts too; `infer` joins the members of structs."""
+        return other if isinstance(other, Json) else None
 
     # -- values -----------------------------------------------------------------------------------------------
 
@@ -226,13 +216,6 @@ class Struct(Feature):
         """Return structs of the members."""
         parts = [one.array_to_hf(array.field(name), kind.field(name).type) for name, one in self.fields.items()]
         return pa.StructArray.from_arrays(parts, list(self.fields), mask=null_mask(array))
-
-
-def _joined(a: Feature, b: Feature) -> Feature | None:
-    """Return a feature that fits the values of both, which is optional if one of them is."""
-    inner, other = unwrap_optional(a), unwrap_optional(b)
-    both = inner if inner == other else inner.join(other)
-    return Optional(both) if both is not None and (a.optional or b.optional) else both
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,17 @@ from shardex.columns import (
 )
 from shardex.errors import SchemaError
 from shardex.features.array import Array
-from shardex.features.array_values import fit_array, is_tensor
+from shardex.features.array_values import fit_array, is_tensor, refuse_inexact
 from shardex.features.codecs import JSON, NUMBER, Codec, codec_for_extension
-from shardex.features.dtypes import NUMBER_KINDS, SCALARS, cast_array, dtype_bounds, dtype_text, scalar_name
+from shardex.features.dtypes import (
+    NUMBER_KINDS,
+    SCALARS,
+    cast_array,
+    dtype_bounds,
+    dtype_text,
+    scalar_name,
+    wider_dtype,
+)
 from shardex.features.feature import ArrowParts, Feature, describe, hf_value, named, unfit
 from shardex.kernel import Column, Masked, Ragged
 
@@ -92,11 +100,8 @@ class Value(Feature):
 
     def join(self, other: Feature) -> Feature | None:
         """Return the wider dtype; there is none for booleans with numbers, and no exact one for int64 with uint64."""
-        if not isinstance(other, Value) or "bool" in (self.dtype, other.dtype):
-            return None
-        both = np.promote_types(self.dtype, other.dtype)
-        exact = both.kind != "f" or "f" in (np.dtype(self.dtype).kind, np.dtype(other.dtype).kind)
-        return Value(both.name) if exact else None
+        dtype = wider_dtype(self.dtype, other.dtype) if isinstance(other, Value) else None
+        return None if dtype is None else Value(dtype)
 
     def in_list(self) -> Feature | None:
         """Return the feature of arrays of one dimension."""
@@ -126,6 +131,8 @@ class Value(Feature):
             raise unfit(self, value)
         low, high = dtype_bounds(self.dtype)
         if low <= number <= high or (isinstance(number, float) and not math.isfinite(number)):
+            if type(number) is int and self.dtype == "float64":
+                refuse_inexact([number])
             return number
         if isinstance(number, float) and cast_array(np.array(number), np.dtype(self.dtype)) is not None:
             return low if number < 0 else high  # to which it is rounded

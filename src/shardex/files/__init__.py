@@ -19,9 +19,7 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 - `append_together`: files, and bytes at the ends of files, that are added to a folder become visible together
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "LATEST_EVERY",
@@ -63,7 +61,7 @@ __all__ = [
     "with_checksums",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
     from shardex.files.append_together import forget_appends, undo_unfinished, visible_paths
     from shardex.files.find import (
         LATEST_EVERY,

@@ -34,16 +34,7 @@ from typing import IO, Any
 import msgspec
 
 from shardex.errors import AlreadyExistsError, FormatError, NotFoundError, SourceError, storage_errors
-from shardex.sources import (
-    LocalSource,
-    LockedFile,
-    Source,
-    link_or_rename,
-    locked_file,
-    make_folder,
-    sync_file,
-    sync_folder,
-)
+from shardex.sources import LocalSource, Source, link_or_rename, locks, make_folder, sync_file, sync_folder
 
 FOLDER = ".shardex"
 CLAIM = f"{FOLDER}/claim"
@@ -363,7 +354,7 @@ def extend_together(
     """
     with storage_errors(target, "append to"):
         make_folder(os.path.join(target, FOLDER))
-        with locked_file(os.path.join(target, LOCK)) as lock:
+        with locks.locked_file(os.path.join(target, LOCK)) as lock:
             assert lock is not None
             if (left := _before(lock)) is not None:
                 lock.stays = True  # until all files are whole
@@ -387,7 +378,7 @@ def extend_together(
             sync_folder(target)
 
 
-def _before(lock: LockedFile) -> _Before | None:
+def _before(lock: locks.LockedFile) -> _Before | None:
     """Return what a killed writer has noted; None if it was killed earlier, when it had changed no file yet."""
     if lock.left and not lock.is_locked:
         lock.stays = True

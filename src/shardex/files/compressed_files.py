@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from shardex import sources
 from shardex.errors import ArgumentError
 from shardex.files.patterns import natural_order
-from shardex.sources import ByteRange, CompressedFile, DecompressedSource, Source, kind_of, member_names, plain_name
+from shardex.sources import ByteRange, Source, compression
 
 if TYPE_CHECKING:
     from shardex.files.find import Files
@@ -35,8 +36,8 @@ def present_content(
     """Return the files, with the content of compressed ones in their place.
 
     `way` is how they are read: from "access_points" (gzip, zstd with several frames), or from a decompressed "copy" in
-    the folder `cache` of at most `limit` bytes; by default by access points where there are some. Compressed tars are
-    read only if `way` says how.
+    the folder `cache` of at most `limit` bytes; by default by access points where there are some. Compressed tars
+    (``a.tar.gz`` as ``a.tar``) are read only if `way` says how.
 
     >>> import gzip, tempfile; from shardex.files.find import find; folder = tempfile.mkdtemp()
     >>> with gzip.open(os.path.join(folder, "a.jsonl.gz"), "w") as file:
@@ -46,7 +47,8 @@ def present_content(
     """
     if way is None and not any(path.lower().endswith(_NAMES) for path in files.paths):
         return files
-    found: dict[str, CompressedFile | None] = {path: None for path in files.paths if plain_name(path) is None}
+    found: dict[str, sources.CompressedFile | None]
+    found = {path: None for path in files.paths if sources.compression.plain_name(path) is None}
     listed, archives = list[str](), 0
     for path in files.paths:
         contents = {} if files.folder and _NOT_DATA.search(path) else _contents(files.source, path, way is not None)
@@ -59,7 +61,7 @@ def present_content(
     packed = {path: one for path, one in found.items() if one is not None}
     if not packed:
         return files
-    source = DecompressedSource(files.source, packed, way, cache, limit, progress)
+    source = sources.DecompressedSource(files.source, packed, way, cache, limit, progress)
     # An archive is like a folder: of its members only those are read that a format knows.
     folder = files.folder or archives == len(files.paths)
     return replace(files, source=source, listed=tuple(listed), folder=folder, packed=files)
@@ -67,28 +69,32 @@ def present_content(
 
 def content_of(stored: Files, content: Files) -> Files:
     """Return the content of the same files of another source; `content` is that of files of the first source."""
-    return replace(content, source=cast(DecompressedSource, content.source).over(stored.source), packed=stored)
+    return replace(content, source=cast(sources.DecompressedSource, content.source).over(stored.source), packed=stored)
 
 
-def _contents(source: Source, path: str, by_content: bool) -> dict[str, CompressedFile | None]:
+def _contents(source: Source, path: str, by_content: bool) -> dict[str, sources.CompressedFile | None]:
     """Return the content of a compressed file, or the members of an archive; nothing for other files."""
-    named = plain_name(path)
+    named = sources.compression.plain_name(path)
     if named is None:
-        kind = kind_of(_head(source, path)) if by_content else None
-        return {} if kind is None else {path: CompressedFile(path, kind)} if kind != "zip" else _members(source, path)
-    return _members(source, path) if named[1] == "zip" else {named[0]: CompressedFile(path, named[1])}
+        kind = compression.kind_of(_head(source, path)) if by_content else None
+        if kind is None:
+            return {}
+        if kind == "zip":
+            return _members(source, path)
+        return {compression.tar_name(path) or path: sources.CompressedFile(path, kind)}
+    return _members(source, path) if named[1] == "zip" else {named[0]: sources.CompressedFile(path, named[1])}
 
 
 def _head(source: Source, path: str) -> bytes:
     return bytes(source.read(path, [ByteRange(0, min(_HEAD, source.stat(path).size))])[0])
 
 
-def _members(source: Source, path: str) -> dict[str, CompressedFile | None]:
-    found: dict[str, CompressedFile | None] = {}
-    for member in natural_order(member_names(source, path)):
-        inner, kind = plain_name(member) or (member, "")
+def _members(source: Source, path: str) -> dict[str, sources.CompressedFile | None]:
+    found: dict[str, sources.CompressedFile | None] = {}
+    for member in natural_order(sources.compression.member_names(source, path)):
+        inner, kind = sources.compression.plain_name(member) or (member, "")
         if kind != "zip" and not _NOT_DATA.search(member):
-            found[f"{path}/{inner}"] = CompressedFile(path, "zip", member, kind)
+            found[f"{path}/{inner}"] = sources.CompressedFile(path, "zip", member, kind)
     return found
 
 

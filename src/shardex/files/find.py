@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 
+from shardex import sources
 from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, PathError, ShardexError, storage_errors
 from shardex.files.append_together import visible_matches, visible_paths
 from shardex.files.compressed_files import present_content
 from shardex.files.folder_listing import FolderListing, load_listing
 from shardex.files.patterns import expand_braces, has_wildcards, literal_prefix, matching, natural_order
 from shardex.sources import (
-    CachedSource,
     LocalSource,
     Source,
     Stat,
@@ -44,7 +44,7 @@ LATEST_VERSION = f"{STORE_FOLDER}/latest"
 LATEST_EVERY = 32
 """How many versions are published between two of those in the file."""
 
-OpenRemote = Callable[[str], CachedSource]
+OpenRemote = Callable[[str], "sources.CachedSource"]
 What = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -193,10 +193,10 @@ def find(
     shardex.errors.NotFoundError: [Errno 2] no such file or folder: '/nowhere/at/all'
     """
 
-    def open_remote(url: str) -> CachedSource:
+    def open_remote(url: str) -> sources.CachedSource:
         # A web server for which the user has stored secrets counts as trusted.
         trust = trusted or not url.startswith(("http://", "https://")) or has_credentials(url)
-        return CachedSource(open_source(url, trusted=trust), cache, cache_limit, access)
+        return sources.CachedSource(open_source(url, trusted=trust), cache, cache_limit, access)
 
     found = _find(what, open_remote)
     return found if found.is_native else present_content(found, compressed, cache, cache_limit, progress)

@@ -150,6 +150,8 @@ def remove_sidecar(files: Files, kind: str) -> bool:
 def _places(files: Files, kind: str) -> list[tuple[LocalSource, str]]:
     """Return the folders that may hold a sidecar, with its path in each, in the order of preference."""
     cache = files.source.cache_folder
+    if files.packed is not None:  # the content of a compressed file, which has an index of its own
+        kind += " content"
     root = hashlib.sha256(files.source.url.encode(errors="surrogateescape")).hexdigest()[:16]
     places = [] if cache is None else [(LocalSource(cache), f"index/{root}/{_file_name(kind, files.what)}")]
     if (data := files.source.data_folder) is not None:

@@ -139,6 +139,11 @@ class StagedWriter(AllOrNothing):
     def _finish(self) -> None:
         """Write everything that is still buffered to the stage."""
 
+    def written(self) -> str:
+        """Return the folder that has the samples that were added; nothing can be added or published any more."""
+        self._finish()
+        return self._stage.place.url
+
     def _publish(self) -> None:
         self._finish()
         self._stage.publish()

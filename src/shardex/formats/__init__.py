@@ -24,9 +24,7 @@ Record formats (tar, JSON Lines, text, CSV, numbers): an index gives file, offse
 - `join_shards`: the shards of the parts of a job under their final numbers
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "FORMATS",
@@ -68,7 +66,7 @@ __all__ = [
     "target_format",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
     from shardex.formats import media_folders
     from shardex.formats.join_shards import STAGE, JoinShards
     from shardex.formats.lines import LineRows, LineScanner

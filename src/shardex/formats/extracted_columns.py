@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from shardex.columns import tables, to_table
 from shardex.errors import ArgumentError, ChecksumError, StaleIndexError
-from shardex.features import Feature, Features, Json, Optional, Value, feature_of_values
+from shardex.features import Feature, Features, Json, Optional, Value, conversions
 from shardex.files import Files, IndexedFile, Sidecar, decode_sidecar, load_sidecars, save_sidecar, scan_all
 from shardex.formats.record_rows import RecordRows
 from shardex.formats.registry import format_named
@@ -70,7 +70,7 @@ _INTEGER, _NUMBER = Optional(Value("int64")), Optional(Value("float64"))
 
 
 def _typed_array(values: list[Any]) -> tuple[Feature | None, pa.Array]:
-    feature = feature_of_values(values) if any(value is not None for value in values) else None
+    feature = conversions.feature_of_values(values) if any(value is not None for value in values) else None
     return feature, _array(values, feature or _ANY)
 
 

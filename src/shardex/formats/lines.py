@@ -25,8 +25,8 @@ from shardex.errors import ArgumentError, FormatError, SchemaError, TruncatedSha
 from shardex.features import Bytes, Features, Text
 from shardex.files import Files, Index, Scan
 from shardex.formats.record_rows import Locations, RecordRows
-from shardex.kernel import Columns, Integers, count_newlines, find_lines
-from shardex.sources import COMPRESSED, ByteRange, Source
+from shardex.kernel import Columns, Integers, gather
+from shardex.sources import ByteRange, Source, compression
 
 _PIECE = 4 << 20
 _AHEAD = 8
@@ -85,7 +85,7 @@ class LineScanner:
         while begin < stop:
             data, base = window.at(begin, piece)
             at = begin - base
-            count, then = find_lines(
+            count, then = gather.find_lines(
                 data,
                 at,
                 min(stop - base, at + piece),
@@ -130,7 +130,7 @@ class LineScanner:
                 f"{window.name}: expected UTF-8, got a file that begins with the byte order mark of UTF-16; convert "
                 "it: iconv -f utf-16 -t utf-8"
             )
-        tool = next((tool for first, tool in COMPRESSED.items() if head.startswith(first)), None)
+        tool = next((tool for first, tool in compression.COMPRESSED.items() if head.startswith(first)), None)
         if tool is not None and self.skip_blank:  # plain text may begin with these bytes, JSON does not
             raise FormatError(
                 f"{window.name}: expected lines of text, got a file compressed by {tool}; rename it to end in "
@@ -185,7 +185,7 @@ class _Window:
         while at < end:
             data, base = self.at(at, min(self.piece, end - at))
             data = data[: end - base]
-            found, then = find_lines(data, at - base, at - base + 1, offset, length, whole=False)
+            found, then = gather.find_lines(data, at - base, at - base + 1, offset, length, whole=False)
             if found:
                 return base + then
             at = base + len(data)
@@ -205,7 +205,7 @@ class _FoundLines:
         """Return arrays with room for offsets and lengths; `left` bytes, from `sample` on, are still to be scanned."""
         if self.count == len(self._last["offset"]):
             # Usually enough for all lines, so that nothing is joined; memory that is not filled takes no pages.
-            needed = min(int(1.1 * (count_newlines(sample) + 1) * left / len(sample)) + 1, _MOST_ROOM)
+            needed = min(int(1.1 * (gather.count_newlines(sample) + 1) * left / len(sample)) + 1, _MOST_ROOM)
             self._full.append(self._last)
             self._last = {name: np.empty(needed, column.dtype) for name, column in self._last.items()}
             self.count = 0
@@ -290,10 +290,10 @@ class NumberedLines(RecordRows):
     def _newlines(self, number: int, part: ByteRange) -> int:
         source, path = self.files.source, self.files.paths[number]
         if not self.data.evicts:
-            return count_newlines(self.data.open(number)[part.begin : part.end])
+            return gather.count_newlines(self.data.open(number)[part.begin : part.end])
         # A local file that is read by ranges, because it is compressed.
         pieces = (ByteRange(at, min(_PIECE, part.end - at)) for at in range(part.begin, part.end, _PIECE))
-        return sum(count_newlines(source.read(path, [one])[0]) for one in pieces)
+        return sum(gather.count_newlines(source.read(path, [one])[0]) for one in pieces)
 
 
 class TextRows(RecordRows):
@@ -463,9 +463,8 @@ def _places(files: Files, index: Index, is_wrong: WrongLines) -> Iterator[str]:
 def _places_between(files: Files, number: int, begin: int, end: int, is_wrong: WrongLines) -> Iterator[str]:
     """Yield the wrong lines between two right ones; the first one that is not blank, if a record has several."""
     source, path = files.source, files.paths[number]
-    line = 1 + sum(
-        count_newlines(source.read(path, [ByteRange(at, min(_BLOCK, begin - at))])[0]) for at in range(0, begin, _BLOCK)
-    )
+    before = [ByteRange(at, min(_BLOCK, begin - at)) for at in range(0, begin, _BLOCK)]
+    line = 1 + sum(gather.count_newlines(source.read(path, [one])[0]) for one in before)
     texts = bytes(source.read(path, [ByteRange(begin, end - begin)])[0]).split(b"\n")
     full = [(line + k, text) for k, text in enumerate(texts) if text.strip()]
     wrong = is_wrong([text.removesuffix(b"\r") for _, text in full])

@@ -471,12 +471,12 @@ def integers_to_floats(sample: dict[str, Any], names: Sequence[str]) -> None:
             sample[name] = float(sample[name])
 
 
-def refuse_misfit(sample: Mapping[str, Any], features: Features, place: str, remedy: str) -> None:
+def refuse_misfit(sample: Mapping[str, Any], features: Features, place: Callable[[], str], remedy: str) -> None:
     """Raise an error if a record has a key that the features lack, or a value that does not fit."""
     for name, value in sample.items():
         if name not in features:
-            raise SchemaError(f"{place}: expected the fields {', '.join(features)}, got {name!r} too; {remedy}")
+            raise SchemaError(f"{place()}: expected the fields {', '.join(features)}, got {name!r} too; {remedy}")
         try:
             features[name].fit(value, stored=True)
         except SchemaError as error:
-            raise SchemaError(f"{place}: {error} - at field {name}; {remedy}") from None
+            raise SchemaError(f"{place()}: {error} - at field {name}; {remedy}") from None

@@ -28,7 +28,7 @@ from shardex.errors import (
     StaleIndexError,
     TruncatedShardError,
 )
-from shardex.features import Features, infer_or_json, to_columns, to_sample
+from shardex.features import Features, conversions, infer_or_json
 from shardex.files import Files, IndexedFile
 from shardex.formats.record_fields import (
     KeyScan,
@@ -333,10 +333,10 @@ class DictRows(RecordRows):
         """Decode these records."""
         names = self._checked(fields)
         if not len(rows):
-            return to_columns({n: [] for n in names}, 0, self.features, str)
+            return conversions.to_columns({n: [] for n in names}, 0, self.features, str)
         values = self._read_values(rows, names, fields is None)
         if self._schema is not None or self._found is None:
-            return to_columns(values, len(rows), self._schema, self._where(rows))
+            return conversions.to_columns(values, len(rows), self._schema, self._where(rows))
         return self._inferred_columns(values, rows)
 
     def _read_values(self, rows: Integers, names: list[str], every: bool) -> Mapping[str, list[Any]]:
@@ -356,7 +356,7 @@ class DictRows(RecordRows):
             return value
         sample = value if type(value) is dict and not self._as_map else {self._value_field: value}
         if self._schema is not None or self._found is None:
-            return to_sample(sample, self._checked(fields), self._schema, lambda _: self.location(row))
+            return conversions.to_sample(sample, self._checked(fields), self._schema, lambda _: self.location(row))
         return self._inferred_sample(sample, row, fields)
 
     def _inferred_sample(self, sample: dict[str, Any], row: int, fields: Sequence[str] | None) -> dict[str, Any]:
@@ -393,7 +393,7 @@ class DictRows(RecordRows):
     def _refuse_misfits(self, column: list[Any], name: str, rows: Integers) -> None:
         """Raise for a value that does not fit the feature; integers fit a float."""
         try:
-            to_columns({name: column}, len(rows), self.features, self._where(rows))
+            conversions.to_columns({name: column}, len(rows), self.features, self._where(rows))
         except SchemaError as error:
             raise SchemaError(f"{error}; {self._remedy}") from None
 

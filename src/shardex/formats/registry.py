@@ -15,19 +15,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import NoneType
-from typing import Any, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
 
 import numpy as np
 
+import shardex.files
 from shardex.errors import ArgumentError, PluginError, ShardexError, StaleIndexError
-from shardex.features import Features, dtype_text
-from shardex.files import What, check_mode, display_name, find, with_checksums
+from shardex.features import Features, dtypes
+from shardex.files import What, display_name, find
 from shardex.formats.signatures import FORMATS, Signature, format_names, plugin_of, recognise, sure_format
-from shardex.jobs import FinishedPart, JobFolder
 from shardex.other_names import CREATE, OPEN, instead
 from shardex.plugins import load
 from shardex.rows import AbstractRows, Keyed
 from shardex.sources import Place, Source, keyring, read_keyring
+
+if TYPE_CHECKING:
+    from shardex.jobs import FinishedPart, JobFolder
 
 _INDEXING = ("rebuild", "progress", "workers", "executor")
 """Options of formats that have an index, and of storing checksums."""
@@ -45,7 +48,10 @@ class ShardWriter(Protocol):
     def append(self, sample: Mapping[str, Any]) -> None:
         """Add one sample. After an error the sample is not written and the writer stays usable."""
 
-    # A writer may also have ``write(columns)``, which adds many samples at once; the files are the same.
+    # A writer may also have
+    # - ``write(columns)``, which adds many samples at once; the files are the same;
+    # - ``written()``, which returns the samples that were added, as rows or as a folder to open: they are written
+    #   again by another writer if the fields of a stream turn out to need other features. Then comes `abort`.
 
     def close(self) -> None:
         """Make everything durable and visible in one step."""
@@ -122,6 +128,8 @@ class Format:
     """Format of the parts of a job, if not this one: their samples are written again before they are published."""
     name_field: str | None = None
     """Field with a name for each sample; the writer numbers samples that have none."""
+    only_field: str | None = None
+    """Name that the only field gets when it is read, if files do not store it and `open` has an option `field`."""
     stores_schema: bool = False
     """True if the files store their features, so that an append needs no schema."""
     self_describing: bool = False
@@ -134,6 +142,11 @@ class Format:
     """Rows of one file, indexed in memory only; for formats whose samples hold JSON (see `extracted_columns`)."""
     damaged: DamagedFiles = field(default_factory=DamagedFiles)
 
+    def lost_name(self, features: Features) -> str | None:
+        """Return the name of the only field if files do not store it, and it is read under another one."""
+        name = next(iter(features), None)
+        return name if self.only_field not in (None, name) else None
+
     def existing_schema(self, place: Place, mode: str) -> Features | None:
         """Return the features of the dataset at `place` if `mode` is "append" and the files store them.
 
@@ -141,8 +154,8 @@ class Format:
         """
         if self.is_dataset is not None and not self.is_dataset(place):
             return None
-        there = check_mode(place, mode, known=self.is_dataset is not None)
-        return self.open(find(place.url)).features if self.stores_schema and there and mode == "append" else None
+        there = shardex.files.check_mode(place, mode, known=self.is_dataset is not None)
+        return self.open(find(place.url)).stored_features if self.stores_schema and there and mode == "append" else None
 
 
 @dataclass(frozen=True)
@@ -177,6 +190,11 @@ class ShardRows(AbstractRows):
     def features(self) -> Features:
         """Name and feature of each field; subclasses define it or set it."""
         raise NotImplementedError
+
+    @property
+    def stored_features(self) -> Features | None:
+        """The features that samples to append must have; None if the files do not store them."""
+        return self.features
 
     @cached_property
     def fingerprint(self) -> str:
@@ -238,7 +256,9 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     if (others := options.keys() - {"schema", *_EVERY}) and not others <= {*_options_of(container)}:
         _check_names(format, options)
     options = {option: value for option, value in options.items() if option not in ("checksums", *_ACCESS)}
-    files = with_checksums(files, make, **{option: options[option] for option in _INDEXING if option in options})
+    if make or not files.is_native:
+        indexing = {option: options[option] for option in _INDEXING if option in options}
+        files = shardex.files.with_checksums(files, make, **indexing)
     if make:  # storing checksums used these options, even if the format has none of them
         options = {option: options[option] for option in options if option not in _INDEXING}
     if wanted is not None and not container.self_describing:
@@ -313,7 +333,9 @@ def check_options(
             hint = instead(hints, option, [*known, *others])
             raise ArgumentError(f"expected options of the format {name} ({has}), got {option!r}{hint}")
         kinds = get_args(known[option]) or (known[option],)
-        value = options[option] = dtype_text(given) if str in kinds and isinstance(given, type | np.dtype) else given
+        value = options[option] = (
+            dtypes.dtype_text(given) if str in kinds and isinstance(given, type | np.dtype) else given
+        )
         if all(kind in _PLAIN for kind in kinds) and type(value) not in kinds:
             wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
             raise ArgumentError(f"expected {wanted} for the option {option} of the format {name}, got {value!r}")

@@ -16,7 +16,7 @@ import numpy as np
 
 from shardex.columns import located
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Array, Feature, Features, encode_plain_json, fit_sample
+from shardex.features import Array, Feature, Features, codecs, conversions
 from shardex.features import Bytes as BytesFeature
 from shardex.files import Stage, StagedWriter
 from shardex.kernel import MISSING
@@ -80,7 +80,7 @@ class SampleWriter(StagedWriter):
         else:
             if present == len(sample):
                 return fitted
-        return fit_sample(sample, self._features, self._samples)
+        return conversions.fit_sample(sample, self._features, self._samples)
 
     def _plain_values(self, fitted: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of fields whose form in JSON and MessagePack is another one, in that form."""
@@ -229,11 +229,11 @@ class JsonEncoder:
         for name, feature in self._shaped.items():
             feature.refuse_lost_shape(sample[name], name)
         try:
-            return encode_plain_json({name: _plain(value) for name, value in sample.items()})
+            return codecs.encode_plain_json({name: _plain(value) for name, value in sample.items()})
         except SchemaError:
             for name, value in sample.items():  # which field?
                 try:
-                    encode_plain_json(_plain(value))
+                    codecs.encode_plain_json(_plain(value))
                 except SchemaError as error:
                     raise SchemaError(f"{error} - at field {name}") from None
             raise

@@ -17,7 +17,7 @@ from shardex.errors import ArgumentError, FormatError, PluginError, ShardexError
 from shardex.features import Audio, Image, Video
 from shardex.files import STORE_FOLDER, Files, display_name, named_split
 from shardex.plugins import Plugin, load, plugins
-from shardex.sources import COMPRESSED, ByteRange, place_of, plain_name
+from shardex.sources import ByteRange, compression, place_of
 
 NO, LIKELY, SURE = 0, 1, 2
 """How sure it is that files are of a format. Several may be likely; the first one that is sure is chosen."""
@@ -206,7 +206,7 @@ def target_format(path: str, format: str | None = None, default: str = "arrow") 
     if format is not None:
         return format, False
     known = {*_OTHER_DATA, *(one for signature in FORMATS.values() for one in signature.extensions + signature.every)}
-    if extension in known or plain_name(name) is not None:
+    if extension in known or compression.plain_name(name) is not None:
         written = ", ".join(one for signature in FORMATS.values() for one in signature.one_file)
         raise ArgumentError(
             f"{display_name(path)}: expected the name of a folder, or of a file that can be written ({written}), got "
@@ -372,7 +372,9 @@ def _describe(files: Files) -> str:
     if not files.paths:
         return "an empty folder"
     head = _readable_head(files)
-    compressed = ", compressed: unpack it first" if head.startswith(tuple(COMPRESSED)) else ""
+    compressed = ", compressed: unpack it first" if head.startswith(tuple(compression.COMPRESSED)) else ""
+    if any(map(compression.tar_name, files.paths)):
+        compressed = f"; {compression.COMPRESSED_TAR}"
     return f"{_counted(_shown(files))}, {_shown(files)[0]} beginning with {head!r}{compressed}"
 
 

@@ -5,14 +5,11 @@ order. Parts depend on the data and the options only, so the results are the sam
 that writes files puts them into the `JobFolder`, whose name is made of the fingerprint of the job: a run that was
 killed is continued by the next run of the same job.
 
-- `parts`: cuts rows into parts
-- `runner`: runs the parts through an executor of `workers`, with a progress bar
+- `runner`: cuts rows into parts, and runs the parts through an executor of `workers`, with a progress bar
 - `job_folder`: the finished parts of a job, next to its target, until they are published
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "Commit",
@@ -29,7 +26,7 @@ __all__ = [
     "run_parts",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
     from shardex.jobs.job_folder import (
         Commit,
         FinishedPart,
@@ -39,14 +36,12 @@ if TYPE_CHECKING:
         job_names,
         record_path,
     )
-    from shardex.jobs.parts import Part, cut_rows, rows_per_part
-    from shardex.jobs.runner import continue_parts, run_parts
+    from shardex.jobs.runner import Part, continue_parts, cut_rows, rows_per_part, run_parts
 else:
     import_later(
         __name__,
         {
             "job_folder": "Commit FinishedPart JobFolder LeftOut discard_outdated job_names record_path",
-            "parts": "Part cut_rows rows_per_part",
-            "runner": "continue_parts run_parts",
+            "runner": "continue_parts run_parts Part cut_rows rows_per_part",
         },
     )

@@ -34,17 +34,7 @@ from shardex.errors import (
     ShardexError,
     WorkerError,
 )
-from shardex.sources import (
-    Place,
-    SharedFolder,
-    check_path,
-    child_of,
-    is_url,
-    parent_of,
-    place_of,
-    redact_url,
-    shared_folder,
-)
+from shardex.sources import Place, check_path, child_of, is_url, locks, parent_of, place_of, redact_url
 from shardex.workers import unknown_objects
 
 _RECORD = re.compile(r"done/(\d+)\.json")
@@ -75,6 +65,8 @@ class FinishedPart(msgspec.Struct, frozen=True):
     files: list[str]
     rows: int
     left_out: list[LeftOut] = []
+    fields: dict[str, Any] | None = None
+    """JSON of the features of its samples, if they are inferred."""
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -123,8 +115,8 @@ class JobFolder:
         return {name: value for name, value in vars(self).items() if isinstance(value, str)}  # no open places
 
     @cached_property
-    def _shared(self) -> SharedFolder:
-        return shared_folder(self._parent, self.name)
+    def _shared(self) -> locks.SharedFolder:
+        return locks.shared_folder(self._parent, self.name)
 
     @property
     def place(self) -> Place:
@@ -341,7 +333,7 @@ class JobFolder:
 
     def _names(self) -> set[str]:
         """Return the names of the folders of all jobs with the same target, also of those that are being removed."""
-        pattern = re.compile(rf"{re.escape(self._stem)}[0-9a-f]+\.job({re.escape(SharedFolder.ended)})?")
+        pattern = re.compile(rf"{re.escape(self._stem)}[0-9a-f]+\.job({re.escape(locks.SharedFolder.ended)})?")
         return set(filter(pattern.fullmatch, self._around.names(self._stem)))
 
     @property
@@ -363,7 +355,7 @@ def job_names(target: str) -> frozenset[str]:
     names: set[str] = set()
     with suppress(PathError, OSError):  # beside the target no folder can be, or none can be listed
         names = JobFolder(target, "0")._names()
-    return frozenset(name.removesuffix(SharedFolder.ended) for name in names)
+    return frozenset(name.removesuffix(locks.SharedFolder.ended) for name in names)
 
 
 def discard_outdated(target: str, version: int) -> list[str]:

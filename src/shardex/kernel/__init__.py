@@ -20,25 +20,22 @@ numpy code with the same results where it was not built (then with a warning) or
 - `fingerprint`: hashes any value, to recognise data that changed
 """
 
-from shardex.kernel import packing
+from shardex.kernel import gather, json_lines, packing
 from shardex.kernel.array_pool import allocating, keep_freed_memory, pooled_empty
 from shardex.kernel.buffers import KERNEL, Bytes, Fetch, FetchedSegments, Integers, Segments, collect_kernel
-from shardex.kernel.columns import MISSING, Column, Columns, Masked, TimeArray, missing_value, values_of, with_missing
-from shardex.kernel.fingerprint import digest
-from shardex.kernel.gather import (
-    Ranges,
-    checksums,
-    count_newlines,
-    find_lines,
-    first_difference,
-    locate,
-    permute,
-    row_ranges,
-    take,
-    unchecked_ranges,
-    value_reader,
+from shardex.kernel.columns import (
+    MISSING,
+    Column,
+    Columns,
+    Masked,
+    TimeArray,
+    byte_size,
+    missing_value,
+    values_of,
+    with_missing,
 )
-from shardex.kernel.json_lines import JsonColumn, JsonKind, JsonLineParser
+from shardex.kernel.fingerprint import digest
+from shardex.kernel.gather import Ranges, locate, row_ranges, take, unchecked_ranges, value_reader
 from shardex.kernel.ragged import Ragged, arrays_of, ends_of, value_mask
 from shardex.kernel.threads import cores, set_threads, threads
 from shardex.kernel.write_behind import BlockWriter
@@ -53,9 +50,6 @@ __all__ = [
     "Fetch",
     "FetchedSegments",
     "Integers",
-    "JsonColumn",
-    "JsonKind",
-    "JsonLineParser",
     "Masked",
     "Ragged",
     "Ranges",
@@ -63,19 +57,17 @@ __all__ = [
     "TimeArray",
     "allocating",
     "arrays_of",
-    "checksums",
+    "byte_size",
     "collect_kernel",
     "cores",
-    "count_newlines",
     "digest",
     "ends_of",
-    "find_lines",
-    "first_difference",
+    "gather",
+    "json_lines",
     "keep_freed_memory",
     "locate",
     "missing_value",
     "packing",
-    "permute",
     "pooled_empty",
     "row_ranges",
     "set_threads",

@@ -420,3 +420,45 @@ def _stack(column: Column) -> Column:
     if len({(value.dtype, value.ndim) for value in column}) > 1:
         return column
     return np.stack(column) if len({value.shape for value in column}) == 1 else Ragged.from_arrays(column)
+
+
+# -- estimates of memory --------------------------------------------------------------------------------------
+
+_SIZED = {str, bytes}
+
+
+def byte_size(columns: Columns) -> int:
+    """Return about how many bytes columns hold.
+
+    >>> byte_size(Columns({"x": np.zeros((2, 1000))}))
+    16000
+    """
+    return sum(map(_column_bytes, columns.data.values()))
+
+
+def _column_bytes(column: Column) -> int:
+    if isinstance(column, np.ndarray):
+        return int(column.nbytes)
+    if isinstance(column, list):
+        return _list_bytes(column)
+    if isinstance(column, Masked):
+        return _column_bytes(column.column) + len(column)
+    return int(column.ranges.length.sum())
+
+
+def _list_bytes(values: Sequence[Any]) -> int:
+    """Estimate the size of a list from about 16 of its values."""
+    some = values[:: max(1, len(values) // 16)]
+    if len(kinds := set(map(type, some))) == 1 and kinds <= _SIZED:
+        return (64 + sum(map(len, some)) // len(some)) * len(values)
+    return sum(map(_value_bytes, some)) * len(values) // max(1, len(some))
+
+
+def _value_bytes(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return 64 + len(value)
+    if isinstance(value, Mapping):
+        return 256 + sum(map(_value_bytes, value.values()))
+    if isinstance(value, list | tuple):
+        return 64 + _list_bytes(value)
+    return 64 + int(getattr(value, "nbytes", 0))

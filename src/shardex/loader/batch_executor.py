@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from shardex.dataset import ReadSize, byte_size
-from shardex.kernel import Columns
+from shardex.dataset import ReadSize
+from shardex.kernel import Columns, byte_size
 from shardex.loader.device_staging import PLAN_BYTES, PLAN_ROWS, Staging
 from shardex.loader.plan import PreparedBatch
 from shardex.loader.recipe import Recipe

@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset import byte_size
-from shardex.kernel import Columns, Integers, Ranges, Segments, allocating
+from shardex.kernel import Columns, Integers, Ranges, Segments, allocating, byte_size
 from shardex.loader.casts import Casts
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.recipe import Recipe

@@ -18,9 +18,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
 from shardex.columns import check_fields
-from shardex.dataset import DataIterator, Dataset, ReadSize, byte_size, open
+from shardex.dataset import DataIterator, Dataset, ReadSize, open
 from shardex.errors import ArgumentError, WorkerError
-from shardex.kernel import Columns, keep_freed_memory
+from shardex.kernel import Columns, byte_size, keep_freed_memory
 from shardex.loader.batch_executor import make_staging, max_pending, plan_size, start_batch_executor
 from shardex.loader.cursor import check_state
 from shardex.loader.device_staging import Staging

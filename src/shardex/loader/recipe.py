@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset import Dataset, MediaRows, MixRows, byte_size, decode_view, innermost_rows
+from shardex.dataset import Dataset, MixRows
 from shardex.errors import ArgumentError
 from shardex.features import Feature
-from shardex.kernel import Columns, Integers, Ragged, keep_freed_memory
+from shardex.kernel import Columns, Integers, Ragged, byte_size, keep_freed_memory
+from shardex.layers import MediaRows, decoded_rows, innermost_rows
 from shardex.loader.casts import Casts
 from shardex.loader.column_forms import ColumnForms
 from shardex.loader.cursor import EpochSteps, Steps
@@ -197,7 +198,7 @@ class Recipe:
         if decode is None and not as_arrays:
             return data
         form, fields = (None, decode) if isinstance(decode, Mapping) else (decode, {})
-        rows = decode_view(data, form, fields, random=True)
+        rows = decoded_rows(data.rows, data.chosen, form, fields, random=True)
         if as_arrays and isinstance(rows, MediaRows):
             rows = rows.in_form("torch", "numpy")
         return Dataset(rows, data.order, data.chosen, data.notes)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardex.dataset import Dataset, MixRows, innermost_rows
+from shardex.dataset import Dataset, MixRows
 from shardex.errors import ArgumentError, ClosedError, StateError
+from shardex.layers import innermost_rows
 from shardex.loader.cursor import Cursor, Steps
 from shardex.loader.recipe import Recipe
 

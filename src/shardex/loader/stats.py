@@ -11,8 +11,8 @@ from time import perf_counter
 
 import numpy as np
 
-from shardex.dataset import time_in_functions
 from shardex.kernel import Integers
+from shardex.layers import time_in_functions
 from shardex.sources import fetches_started
 
 _THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)

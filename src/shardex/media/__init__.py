@@ -21,9 +21,7 @@ used.
 - `containers`: recognises the containers of audio and video, and files that were cut off
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "AudioInfo",
@@ -50,7 +48,7 @@ __all__ = [
     "video_info",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
     from shardex.media.audio import AudioInfo, audio_info, decode_audio, encode_audio
     from shardex.media.clip_batches import decode_audios, decode_videos
     from shardex.media.decode_threads import decode_threads as decode_threads

@@ -21,7 +21,7 @@ from shardex.kernel import Masked, Ragged, ends_of, pooled_empty, with_missing
 from shardex.media.decode_threads import Generators, decode_threads, for_each, numbered, release_memory
 from shardex.media.image_files import MAX_PIXELS, Buffer
 from shardex.media.image_steps import ImageStep, Region, check_steps, region_of, size_after
-from shardex.media.images import CHANNELS, OpenImage, check_mode, decode_usual_jpeg
+from shardex.media.images import CHANNELS, NUMBERS, OpenImage, check_mode, decode_usual_jpeg
 
 
 def decode_images(
@@ -102,7 +102,8 @@ class _Job:
         """Decode the images of these numbers."""
         size = size_after(self.steps)
         if not numbers:
-            return np.empty((0, *(size or (0, 0)), CHANNELS[self.mode or "RGB"]), np.uint8)
+            channels, dtype = CHANNELS.get(self.mode or "RGB", 1), NUMBERS.get(self.mode or "RGB", np.dtype(np.uint8))
+            return np.empty((0, *(size or (0, 0)), channels), dtype)
         shape = self._common_shape(numbers, size)
         if shape is None:
             return self._of_many_sizes(numbers)
@@ -125,7 +126,7 @@ class _Job:
 
     def _common_shape(self, numbers: Sequence[int], size: tuple[int, int] | None) -> tuple[int, int, int] | None:
         """Return the shape that all images seem to have, judged by the first and the last one, or None."""
-        if size is not None and self.mode is not None:
+        if size is not None and self.mode in CHANNELS:
             return (*size, CHANNELS[self.mode])
         first, last = (self._shape(number) for number in (numbers[0], numbers[-1]))
         return first if first == last else None
@@ -184,7 +185,7 @@ class _Job:
 
     def _decode(self, number: int, out: NDArray[Any] | None) -> NDArray[Any] | None:
         """Decode an image into `out`; return it as an array of its own if it does not fit there."""
-        if out is not None and self.mode is not None and not self.steps and number not in self._opened:
+        if out is not None and self.mode in CHANNELS and not self.steps and number not in self._opened:
             data = self.values[number]
             if data is not None and decode_usual_jpeg(data, self.mode, out):
                 return None
@@ -198,13 +199,14 @@ class _Job:
             return None if fits else pixels
         height, width = image.info.height, image.info.width
         region = self._region(number, height, width)
-        pixels = image.decode(self.mode, region.min_size(height, width), None)
+        nearest = self.mode in NUMBERS
+        pixels = image.decode(self.mode, None if nearest else region.min_size(height, width), None)
         shape = (*region.canvas, pixels.shape[2])
         fits = out is not None and (shape, pixels.dtype) == (out.shape, out.dtype)
         if not fits:
             self._reserve(number, math.prod(shape) * pixels.itemsize)
         target = out if fits and out is not None else np.empty(shape, pixels.dtype)
-        region.draw(pixels, height, width, target)
+        region.draw(pixels, height, width, target, nearest=nearest)
         return None if fits else target
 
     def _for_each(self, function: Callable[[int], None], numbers: Sequence[int]) -> None:

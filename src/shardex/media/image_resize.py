@@ -32,11 +32,18 @@ Box = tuple[float, float, float, float]
 
 
 def scale_into(
-    pixels: NDArray[Any], box: Box, out: NDArray[Any], window: tuple[int, int, int, int], flip: bool
+    pixels: NDArray[Any],
+    box: Box,
+    out: NDArray[Any],
+    window: tuple[int, int, int, int],
+    flip: bool,
+    *,
+    nearest: bool = False,
 ) -> None:
     """Scale the box (top, left, bottom, right) of an image into a window (top, left, height, width) of `out`.
 
     :param flip: exchange left and right of what is written
+    :param nearest: take the nearest pixel instead of interpolating
 
     >>> out = np.zeros((2, 3, 1), np.uint8)
     >>> scale_into(np.array([[[0], [8]], [[0], [8]]], np.uint8), (0, 0, 2, 2), out, (0, 1, 2, 2), True)
@@ -47,6 +54,9 @@ def scale_into(
     box = box[0], box[1], min(box[2], float(pixels.shape[0])), min(box[3], float(pixels.shape[1]))
     if _is_copy(box, (height, width)):
         shown = pixels[round(box[0]) : round(box[2]), round(box[1]) : round(box[3])]
+    elif nearest:
+        rows, columns = _nearest(box[0], box[2], height), _nearest(box[1], box[3], width)
+        shown = pixels[rows[:, None], columns]
     elif _fits_kernel(pixels, out):
         _resize.resize(pixels, pixels.shape, box, out, out.shape[:2], window, flip)
         return
@@ -59,6 +69,16 @@ def _is_copy(box: Box, size: tuple[int, int]) -> bool:
     """Return True if a box begins and ends between pixels and has the size already."""
     whole = all(abs(edge - round(edge)) < 1e-6 for edge in box)
     return whole and (round(box[2] - box[0]), round(box[3] - box[1])) == size
+
+
+def _nearest(begin: float, end: float, count: int) -> NDArray[np.int64]:
+    """Return the pixels below the middles of `count` equal parts of an edge, as Pillow chooses them.
+
+    >>> _nearest(0, 5, 3).tolist(), _nearest(2, 4, 4).tolist()
+    ([0, 2, 4], [2, 2, 3, 3])
+    """
+    middles = begin + (np.arange(count, dtype=np.float64) + 0.5) * ((end - begin) / count)
+    return np.asarray(middles, np.float64).astype(np.int64)
 
 
 def _fits_kernel(pixels: NDArray[Any], out: NDArray[Any]) -> bool:

@@ -81,10 +81,10 @@ class Region(NamedTuple):
             math.ceil(width * min(1.0, self.size[1] / (right - left)) - 1e-6),
         )
 
-    def draw(self, pixels: NDArray[Any], height: int, width: int, out: NDArray[Any]) -> None:
+    def draw(self, pixels: NDArray[Any], height: int, width: int, out: NDArray[Any], *, nearest: bool = False) -> None:
         """Write the region into `out`; `pixels` are the image of `height` and `width`, maybe decoded at a smaller size.
 
-        `out` has the size of the canvas.
+        `out` has the size of the canvas. With `nearest` every pixel of it is one of the image.
         """
         if self.size != self.canvas:
             out[...] = self.value
@@ -94,7 +94,7 @@ class Region(NamedTuple):
         top, left, bottom, right = self.box
         box = top * down, left * across, bottom * down, right * across
         at = self.canvas[1] - self.at[1] - self.size[1] if self.flip else self.at[1]
-        scale_into(pixels, box, out, (self.at[0], at, *self.size), self.flip)
+        scale_into(pixels, box, out, (self.at[0], at, *self.size), self.flip, nearest=nearest)
 
 
 # -- steps ----------------------------------------------------------------------------------------------------
@@ -120,7 +120,8 @@ class ImageStep:
 class Resize(ImageStep):
     """Scale images: to a height and width, or so that the shorter side has a length.
 
-    Bilinear interpolation with antialiasing, as Pillow and torchvision do.
+    Bilinear interpolation with antialiasing, as Pillow and torchvision do; the nearest pixel for the modes "P" and
+    "I;16" of `Image`, whose numbers are classes.
 
     >>> Resize(256), Resize((224, 320))
     (Resize(size=256), Resize(size=(224, 320)))

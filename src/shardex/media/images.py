@@ -11,7 +11,8 @@ from __future__ import annotations
 import io
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
-"""Modes to which images are decoded, and the number of their channels."""
+"""Modes of colours to which images are decoded, and the number of their channels."""
+NUMBERS: Final[Mapping[str, np.dtype[Any]]] = {"P": np.dtype(np.uint8), "I;16": np.dtype(np.uint16)}
+"""Modes of one channel of numbers, such as those of classes in masks: they are neither converted nor interpolated."""
 
 _WRITTEN = {"png": "PNG", "jpeg": "JPEG", "jpg": "JPEG", "webp": "WEBP", "tiff": "TIFF", "bmp": "BMP", "gif": "GIF"}
 _JPEG_SPACES = {"RGB": "RGB", "L": "GRAY", "RGBA": "RGBA"}
@@ -69,8 +72,9 @@ def decode_image(
 ) -> NDArray[Any]:
     """Decode an image file into an array (height, width, channels), upright as its EXIF orientation says.
 
-    :param mode: "RGB" (3 channels), "RGBA" (4) or "L" (1, grey), of uint8; None keeps what the file has: a palette is
-        replaced by its colours, 16 bit grey gives uint16. Transparency is dropped for "RGB" and "L".
+    :param mode: "RGB" (3 channels), "RGBA" (4) or "L" (1, grey), of uint8; "P" and "I;16" are the numbers that the
+        file stores (1 channel), indices of a palette or grey values, as uint8 or uint16; None keeps what the file has:
+        a palette is replaced by its colours, 16 bit grey gives uint16. Transparency is dropped for "RGB" and "L".
     :param min_size: (height, width) that suffice: a JPEG file is decoded at the smallest of its full, half, quarter and
         eighth size that is at least as large; other formats at their full size
     :param max_pixels: images whose header claims more are refused before memory is taken for them
@@ -86,8 +90,8 @@ def decode_image(
 
 def check_mode(mode: str | None) -> None:
     """Raise `ArgumentError` for a mode to which images are not decoded."""
-    if mode is not None and mode not in CHANNELS:
-        raise ArgumentError(f"expected a mode of {', '.join(CHANNELS)} or None, got {mode!r}")
+    if mode is not None and mode not in (*CHANNELS, *NUMBERS):
+        raise ArgumentError(f"expected a mode of {', '.join((*CHANNELS, *NUMBERS))} or None, got {mode!r}")
 
 
 class OpenImage:
@@ -108,7 +112,7 @@ class OpenImage:
 
     def shape(self, mode: str | None) -> tuple[int, int, int] | None:
         """Return the shape of the decoded image in uint8, or None if only decoding tells it."""
-        channels = CHANNELS.get(mode or self.info.mode)
+        channels = 1 if mode == "P" else CHANNELS.get(mode or self.info.mode)
         return None if channels is None else (self.info.height, self.info.width, channels)
 
     def decode(self, mode: str | None, min_size: tuple[int, int] | None, out: NDArray[Any] | None) -> NDArray[Any]:
@@ -195,6 +199,8 @@ def _array_of(image: Image, mode: str | None) -> NDArray[Any]:
     """Return the pixels of the first frame, converted to the mode, as three dimensions."""
     image.load()
     found = image.mode
+    if mode is not None and mode in NUMBERS:
+        return _numbers_of(image, mode)[..., None]
     if found.startswith("I;16"):
         deep = np.asarray(image).astype(np.uint16, copy=False)
         if mode is None:
@@ -212,6 +218,17 @@ def _array_of(image: Image, mode: str | None) -> NDArray[Any]:
         image = image.convert(target)
     pixels: NDArray[Any] = np.asarray(image)
     return pixels if pixels.ndim == 3 else pixels[..., None]
+
+
+def _numbers_of(image: Image, mode: str) -> NDArray[Any]:
+    """Return the numbers that an image of one channel stores; raise an error for colours, and for larger numbers."""
+    pixels, most = np.asarray(image), np.iinfo(NUMBERS[mode]).max
+    if pixels.ndim != 2 or pixels.dtype.kind == "f":
+        raise FormatError(f"expected numbers for mode {mode!r}, a palette or grey, found pixels of mode {image.mode!r}")
+    if pixels.min() < 0 or pixels.max() > most:
+        wider = ' (mode="I;16" keeps 16 bits)' if mode == "P" else ""
+        raise FormatError(f"expected numbers from 0 to {most} for mode {mode!r}, found {pixels.max()}{wider}")
+    return pixels.astype(NUMBERS[mode], copy=False)
 
 
 def _kept_mode(image: Image) -> str:
@@ -310,7 +327,7 @@ def _encode_array(array: NDArray[Any], form: str, mode: str | None, quality: int
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
     if array.dtype == np.bool_:
-        array = array.astype(np.uint8) * 255
+        array = array.astype(np.uint8) * (1 if mode in NUMBERS else 255)
     if array.dtype == np.uint16 and form not in ("PNG", "TIFF"):
         raise SchemaError(f"expected uint8 for a {form} image, got uint16; PNG and TIFF store it")
     if array.ndim == 3 and array.shape[2] == 4 and form in ("JPEG", "BMP", "GIF"):
@@ -331,8 +348,8 @@ def _check_array(array: NDArray[Any], mode: str | None) -> None:
             "expected an image of shape (height, width), (height, width, 1), (height, width, 3) or (height, width, 4) "
             f"and uint8, or grey of uint16 or bool, got {array.dtype} of shape {array.shape}"
         )
-    if mode is not None and channels > CHANNELS[mode]:
-        raise SchemaError(f"expected at most {CHANNELS[mode]} channels for mode {mode!r}, got shape {array.shape}")
+    if mode is not None and channels > (most := CHANNELS.get(mode, 1)):
+        raise SchemaError(f"expected at most {most} channels for mode {mode!r}, got shape {array.shape}")
 
 
 def _check_side(array: NDArray[Any], longest: int, form: str) -> None:

@@ -26,38 +26,28 @@ Writing:
 - `writer_heartbeat`: protects unpublished files of active writers from `clean`
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
-    "BATCH_BYTES",
     "WRITER_FILE",
-    "AddField",
     "ArrowWriter",
     "Changes",
     "Damage",
     "DataFile",
     "DataFileReader",
-    "DataFileWriter",
-    "DropField",
-    "FieldChange",
     "FileUse",
     "Foreign",
     "Fragment",
     "FragmentList",
-    "FragmentWriter",
     "LiveRows",
     "Manifest",
     "NativeParts",
-    "RenameField",
     "RunSegment",
-    "Updates",
     "VersionReader",
     "WriterHeartbeat",
     "at_latest",
-    "change_features",
-    "counted",
+    "commit",
+    "data_files",
     "examine_files",
     "existing_place",
     "file_by_name",
@@ -71,7 +61,6 @@ __all__ = [
     "path_of_copy",
     "paths_of_data_files",
     "publish",
-    "publish_next",
     "read_ids",
     "read_manifest",
     "read_numbers",
@@ -80,25 +69,13 @@ __all__ = [
     "relisted",
     "version_numbers",
     "versions_in",
-    "write_numbers",
 ]
 
-if TYPE_CHECKING:
-    from shardex.native import keys, version_numbers
-    from shardex.native.commit import (
-        AddField,
-        Changes,
-        DropField,
-        FieldChange,
-        RenameField,
-        Updates,
-        change_features,
-        counted,
-        publish_next,
-    )
+if TYPES:
+    from shardex.native import commit, data_files, keys, version_numbers
+    from shardex.native.commit import Changes
     from shardex.native.data_file_damage import Damage, file_by_name, read_pieces
     from shardex.native.data_file_reader import DataFileReader, examine_files, read_ids, read_numbers
-    from shardex.native.data_files import BATCH_BYTES, DataFileWriter, FragmentWriter, write_numbers
     from shardex.native.fragment_list import FragmentList
     from shardex.native.fragment_segments import RunSegment
     from shardex.native.fragments import DataFile, FileUse, Foreign, Fragment, LiveRows, path_of_copy
@@ -123,10 +100,10 @@ else:
     import_later(
         __name__,
         {
-            "commit": "AddField Changes DropField FieldChange RenameField Updates change_features counted publish_next",
+            "": "commit data_files keys version_numbers",
+            "commit": "Changes",
             "data_file_damage": "Damage file_by_name read_pieces",
             "data_file_reader": "DataFileReader examine_files read_ids read_numbers",
-            "data_files": "BATCH_BYTES DataFileWriter FragmentWriter write_numbers",
             "fragment_list": "FragmentList",
             "fragment_segments": "RunSegment",
             "fragments": "DataFile FileUse Foreign Fragment LiveRows path_of_copy",

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from shardex.columns import BatchBuilder, number_array
 from shardex.errors import CommitConflict, FieldError, SchemaError, ShardexError
-from shardex.features import MADE_BY, Feature, Features, arrow_schema
+from shardex.features import Feature, Features, arrow_schema, hf_metadata
 from shardex.kernel import Integers
 from shardex.native.data_file_reader import read_ids
 from shardex.native.data_files import BATCH_BYTES, DataFileWriter, write_numbers
@@ -182,12 +182,14 @@ def with_runs(place: Place, manifest: Manifest) -> Manifest:
 def _edited_metadata(latest: Manifest, changes: Changes) -> dict[str, Any] | msgspec.UnsetType:
     """Return the metadata of a dataset that is changed; a cache is marked, unless it only gets new fields."""
     metadata = latest.metadata
-    made_by = metadata.get(MADE_BY) if metadata and latest.commit else None  # not in a dataset that is being created
+    made_by = (
+        metadata.get(hf_metadata.MADE_BY) if metadata and latest.commit else None
+    )  # not in a dataset that is being created
     other_fields = any(not isinstance(change, AddField) for change in changes.fields)
     edited = changes.appended or changes.overlays or changes.deleted or other_fields
     if not edited or not metadata or not isinstance(made_by, Mapping):
         return metadata
-    return {**metadata, MADE_BY: {**made_by, "edited": True}}
+    return {**metadata, hf_metadata.MADE_BY: {**made_by, "edited": True}}
 
 
 # -- fields ---------------------------------------------------------------------------------------------------

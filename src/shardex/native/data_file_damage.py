@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from shardex.columns import arrow_types, buffer_layout, ipc
 from shardex.errors import ChecksumError, FormatError, ShardexError
-from shardex.kernel import Integers, checksums, first_difference
+from shardex.kernel import Integers, gather
 from shardex.native.data_file_table import (
     END_OF_STREAM,
     MAGIC_SIZE,
@@ -133,7 +133,7 @@ def compare_blocks(data: Any, table: FileTable, blocks: Any, where: str, origin:
     begin, size = table.extents(blocks)
     if len(blocks) and (end := int((begin + size).max()) - origin) > len(data):
         raise ChecksumError(f"{where}: expected {end} bytes, got {len(data)}")
-    if (bad := first_difference(data, begin - origin, size, table.sums[blocks])) >= 0:
+    if (bad := gather.first_difference(data, begin - origin, size, table.sums[blocks])) >= 0:
         at, batch = int(begin[bad]), int(table.batch_of(blocks[bad : bad + 1])[0])
         raise other_bytes(where, f"batch {batch}", at, at + int(size[bad]))
 
@@ -357,7 +357,7 @@ class _Examination:
             if block is not None:
                 head = bytes(data[block.begin : block.begin + block.head])
                 layout = with_offset(ipc.batch_layout(head, ""), begin + block.begin + block.head)
-                sums = checksums(data, *block_extents(begin, begin + len(data)))
+                sums = gather.checksums(data, *block_extents(begin, begin + len(data)))
                 self._batches[number] = _Batch(head, layout, sums, schema)
 
     def _check(self, data: Any, number: int) -> None:
@@ -369,7 +369,7 @@ class _Examination:
         """Raise an error if blocks of a batch are damaged; note which rows need them, if the foot is intact."""
         blocks, origin = table.blocks(number), int(table.begin[number])
         begin, size = table.extents(blocks)
-        if not len(bad := np.flatnonzero(checksums(data, begin - origin, size) != table.sums[blocks])):
+        if not len(bad := np.flatnonzero(gather.checksums(data, begin - origin, size) != table.sums[blocks])):
             return
         cuts = np.flatnonzero(np.diff(bad) != 1)
         damaged = begin[bad[[0, *(cuts + 1)]]], (begin + size)[bad[[*cuts, -1]]]

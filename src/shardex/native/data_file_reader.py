@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from shardex import jobs
 from shardex.columns import buffer_layout, ipc
 from shardex.errors import ChecksumError, FormatError, NotFoundError, TruncatedShardError, VersionExpired
-from shardex.jobs import run_parts
 from shardex.kernel import Integers
 from shardex.native.data_file_damage import (
     Damage,
@@ -38,7 +38,9 @@ from shardex.native.data_file_table import FileTable, check_counts, decode_table
 from shardex.native.fragments import DataFile, FileUse, number_column
 from shardex.progress import Bar
 from shardex.sources import ByteRange, Source
-from shardex.workers import ExecutorLike
+
+if TYPE_CHECKING:
+    from shardex.workers import ExecutorLike
 
 _SCHEMAS: dict[int, pa.Schema] = {}
 """Schemas of data files, by their checksums: parsing one takes longer than all else when a file is opened."""
@@ -336,7 +338,7 @@ def examine_files(
                 reader.examine(shown.update)
         return readers
     where: dict[str, Any] = {"workers": workers, "executor": executor, "progress": progress}
-    for reader, remains in run_parts(DataFileReader.remains, readers.values(), size=_size, **where, **bar):
+    for reader, remains in jobs.run_parts(DataFileReader.remains, readers.values(), size=_size, **where, **bar):
         reader.set_remains(remains)
     return readers
 

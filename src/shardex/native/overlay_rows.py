@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.columns import Table, check_fields, tables
-from shardex.features import concat_tables
+from shardex.features import conversions
 from shardex.formats import ShardRows, TableRows
 from shardex.kernel import Columns, Integers
 from shardex.native.fragments import LiveRows
@@ -154,7 +154,7 @@ class EditedRows(ShardRows):
         if len(self) == len(self._base) and not self._overlays[name]:
             return found
         newer = [overlay.table.sql_columns([name]) for overlay in self._overlays[name]]
-        return tables.take_table(concat_tables([found, *newer]), self._newest(name))
+        return tables.take_table(conversions.concat_tables([found, *newer]), self._newest(name))
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which rows have a value for a field."""

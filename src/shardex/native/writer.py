@@ -31,7 +31,7 @@ from shardex.errors import (
     ShardexError,
     VersionExpired,
 )
-from shardex.features import Features, arrow_schema, other_metadata, plain_metadata
+from shardex.features import Features, arrow_schema, hf_metadata
 from shardex.files import STORE_FOLDER, AllOrNothing, Stage, check_mode
 from shardex.formats import STAGE
 from shardex.jobs import Commit, FinishedPart, JobFolder
@@ -44,7 +44,9 @@ from shardex.native.fragments import Fragment, path_of_copy
 from shardex.native.key_lookup import check_key, refuse_duplicates
 from shardex.native.manifest import Manifest, publish, read_manifest
 from shardex.native.version_numbers import at_latest, latest_version, versions_in
+from shardex.native.version_reader import VersionReader
 from shardex.native.writer_heartbeat import WRITER_FILE, WriterHeartbeat
+from shardex.rows import AbstractRows
 from shardex.sources import Place, place_of
 
 _MANIFESTS = 256
@@ -169,6 +171,8 @@ class ArrowWriter(AllOrNothing):
     """True if the samples are those of a damaged dataset, which may have some keys twice."""
     commit: Commit | None = None
     """The publication of a job, which several runs may try to make at the same time."""
+    _unpublished: Manifest | None = None
+    """The files that `written` returned."""
     refuse: Callable[[int], None] = staticmethod(lambda version: None)
     """Raises an error if another run of the job has published by this version."""
 
@@ -188,14 +192,15 @@ class ArrowWriter(AllOrNothing):
         self._place = place_of(path)
         self.path = self._place.url
         self._features = features
-        self._metadata = plain_metadata(metadata) if metadata else UNSET
+        self._metadata = hf_metadata.plain_metadata(metadata) if metadata else UNSET
         self._mode = mode
-        self._new_folder = self._place.root_kind() == "missing"
+        kind = self._place.root_kind()
         self.version, self._base = at_latest(
             self._place,
             lambda version: (version, self._base_manifest(version, key, generate_keys)),
             check_place(self._place, mode),
         )
+        self._new_folder = kind == "missing" or (not self.version and bool(self._place.paths()))  # of another writer
         self._fragments = FragmentWriter(
             self._place,
             features,
@@ -222,7 +227,7 @@ class ArrowWriter(AllOrNothing):
         if key is not None and key != manifest.key:
             raise ArgumentError(f"{self.path}: expected the key it has ({manifest.key}), got {key!r}")
         if self._metadata is not UNSET and self._metadata != manifest.metadata:
-            raise other_metadata(self.path, manifest.metadata or {}, self._metadata)
+            raise hf_metadata.other_metadata(self.path, manifest.metadata or {}, self._metadata)
         return manifest
 
     def _used_ids(self, version: int) -> int:
@@ -279,6 +284,12 @@ class ArrowWriter(AllOrNothing):
             )
         self._added += added
 
+    def written(self) -> AbstractRows:
+        """Return the samples that were added; nothing can be added or published any more."""
+        fragments, ids = FragmentList().with_new(self._fragments.finish(), 0)
+        self._unpublished = Manifest(ids, self._features.to_json(), fragments, ids=ids)
+        return VersionReader(self._place, self._unpublished).rows(self._features)
+
     def _publish(self) -> None:
         """Publish the version."""
         samples = self._fragments.samples + sum(fragment.rows for fragment in self._added)
@@ -303,6 +314,8 @@ class ArrowWriter(AllOrNothing):
     def _discard(self) -> None:
         """Remove temporary files. Published ones stay: a manifest that names them may have been published."""
         self._fragments.discard()
+        if self._unpublished is not None:
+            self._place.remove_all([file.path for file in self._unpublished.files()])
         self._heartbeat.close()
         if self._new_folder or self.recovers:
             self._place.remove_empty_folders("data", STORE_FOLDER)

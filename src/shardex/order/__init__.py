@@ -8,14 +8,11 @@ their fields are part of fingerprints and saved states: renaming one invalidates
 - `draws`: `Weighted`, `WeightedOnce` and `Balanced`, which draw samples by weights or classes
 - `split_parts`: the part of each sample in a split by class, group or time
 - `mix_order`: `Mix`, several sources in exact proportions
-- `random_offset`: `RandomOffset`, rows at a distance that begin at another place in every epoch
 - `rank_shares`: `RankShares`, the batches of an epoch divided among ranks
 - `length_batches`: `LengthBatches`, the batches of an epoch chosen by the lengths of its samples
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "Balanced",
@@ -42,12 +39,22 @@ __all__ = [
     "whole_weights",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
     from shardex.order.draws import Balanced, Weighted, WeightedOnce
     from shardex.order.length_batches import EpochBatches, LengthBatches
     from shardex.order.mix_order import Mix, whole_weights
-    from shardex.order.order import Blocks, Order, Pick, Shuffle, Span, chain, positions_of, share_list, split_bounds
-    from shardex.order.random_offset import RandomOffset
+    from shardex.order.order import (
+        Blocks,
+        Order,
+        Pick,
+        RandomOffset,
+        Shuffle,
+        Span,
+        chain,
+        positions_of,
+        share_list,
+        split_bounds,
+    )
     from shardex.order.rank_shares import RankShares
     from shardex.order.split_parts import parts_by_class, parts_by_group, parts_by_time, renumbered
 else:
@@ -57,8 +64,7 @@ else:
             "draws": "Balanced Weighted WeightedOnce",
             "length_batches": "EpochBatches LengthBatches",
             "mix_order": "Mix whole_weights",
-            "order": "Blocks Order Pick Shuffle Span chain positions_of share_list split_bounds",
-            "random_offset": "RandomOffset",
+            "order": "Blocks Order Pick Shuffle Span chain positions_of share_list split_bounds RandomOffset",
             "rank_shares": "RankShares",
             "split_parts": "parts_by_class parts_by_group parts_by_time renumbered",
         },

@@ -1,7 +1,7 @@
 """`Mix`: a weighted mixture of sources as an order, and `whole_weights`, which makes its integer weights.
 
 The source at each position is computed without random draws or tables, so every section of a mixture has the right
-proportions, and any position can be computed without those before it. `dataset/mix.py` applies a `Mix` to
+proportions, and any position can be computed without those before it. `dataset/combine.py` applies a `Mix` to
 datasets.
 """
 

@@ -2,7 +2,8 @@
 
 `Span` is the identity or a slice, `Pick` a list of rows, `Shuffle` a permutation that is computed instead of stored,
 `Blocks` a shuffle for slow storage; `Chain` applies one order to the result of another, `Repeat` appends the epochs of
-an order. Orders hold no data. `rank_shares.py` divides an epoch among ranks, `mix_order.py` mixes several sources.
+an order; `RandomOffset` has every n-th row, from another begin in each epoch, for windows of tokens. Orders hold no
+data. `rank_shares.py` divides an epoch among ranks, `mix_order.py` mixes several sources.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError
-from shardex.kernel import Integers, permute
+from shardex.kernel import Integers, gather
 
 
 class Order(ABC):
@@ -200,11 +201,11 @@ class _Permutation:
 
     def rows(self, positions: Integers) -> Integers:
         """Return the row at each position."""
-        return permute(*self._forward, positions)
+        return gather.permute(*self._forward, positions)
 
     def positions(self, rows: Integers) -> Integers:
         """Return the position of each row; the inverse of `rows`."""
-        return permute(*self._backward, rows, inverse=True)
+        return gather.permute(*self._backward, rows, inverse=True)
 
 
 keyed_permutation = lru_cache(1024)(_Permutation)
@@ -389,3 +390,42 @@ class Repeat(Order):
         if self.order.later(1) is self.order:  # the same in every epoch
             return self.order.rows(inside)
         return map_groups(epochs, inside, lambda epoch, some: self.order.later(epoch).rows(some))
+
+
+@dataclass(frozen=True)
+class RandomOffset(Order):
+    """`length` rows, `stride` apart; the first one is below `offsets` and depends on seed and epoch.
+
+    Every offset is used once before one is used again.
+
+    >>> order = RandomOffset(length=3, stride=10, offsets=10, seed=1)
+    >>> [order.in_epoch(epoch).rows(np.arange(3)).tolist() for epoch in range(3)]
+    [[7, 17, 27], [0, 10, 20], [1, 11, 21]]
+    """
+
+    length: int
+    stride: int
+    offsets: int
+    seed: int = 0
+    epoch: int = 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    @cached_property
+    def offset(self) -> int:
+        """The first row of this epoch."""
+        times, place = divmod(self.epoch, self.offsets)
+        return int(Shuffle(self.offsets, self.seed, times).rows(np.array([place]))[0])
+
+    def rows(self, positions: Integers) -> Integers:
+        """Return ``offset + position * stride``."""
+        return positions * self.stride + self.offset
+
+    def later(self, epochs: int) -> RandomOffset:
+        """Return the order of a later epoch."""
+        return replace(self, epoch=self.epoch + epochs) if epochs else self
+
+    def in_epoch(self, epoch: int) -> RandomOffset:
+        """Return the order of an epoch of a run, which has another offset."""
+        return self.later(epoch)

@@ -8,15 +8,12 @@ between two types, or takes a subset of the fields if there is no path.
 - `sample`: `DictSample` and `Batch`
 - `packable`: `@packable` and `PackableSample`
 - `class_record`: `Record`, and conversion between typed and plain values of a class
-- `fit_sample`: converts values to the fields of a class
 - `lens`: `Lens` and `@lens`
 - `lens_graph`: shortest paths between types
 - `field_subset`: view of samples as a class that has some of their fields
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "LENSES",
@@ -41,10 +38,9 @@ __all__ = [
     "type_name",
 ]
 
-if TYPE_CHECKING:
-    from shardex.samples.class_record import is_sample_class, record_of
+if TYPES:
+    from shardex.samples.class_record import ClassFitter, is_sample_class, record_of, sample_from
     from shardex.samples.field_subset import FieldSubset, feature_in_class, schema_conflicts
-    from shardex.samples.fit_sample import ClassFitter, sample_from
     from shardex.samples.lens import LENSES, Lens, lens
     from shardex.samples.lens_graph import LensGraph, type_name
     from shardex.samples.packable import PackableSample, packable, packable_class
@@ -53,9 +49,8 @@ else:
     import_later(
         __name__,
         {
-            "class_record": "is_sample_class record_of",
+            "class_record": "is_sample_class record_of ClassFitter sample_from",
             "field_subset": "FieldSubset feature_in_class schema_conflicts",
-            "fit_sample": "ClassFitter sample_from",
             "lens": "LENSES Lens lens",
             "lens_graph": "LensGraph type_name",
             "packable": "PackableSample packable packable_class",

@@ -2,8 +2,11 @@
 
 Numbers, text and arrays are the same in both forms. The plain form of an enum is its value, of a nested class a dict,
 of a tuple a list; arrays may come as the compact bytes of MessagePack. `Record` holds the fields of a class with their
-features and converts its samples to plain values and back. It does not check values against features (`fit_sample`
-does).
+features and converts its samples to plain values and back. It does not check values against features.
+
+`ClassFitter` and `sample_from` convert values to the fields of a class: values that fit pass unchanged by a fast check,
+`shardex.features` converts the others or raises an error. They add the defaults of the class for missing values, and
+sample, field and class to error messages.
 """
 
 from __future__ import annotations
@@ -12,16 +15,30 @@ import dataclasses
 import enum
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from shardex.columns import located
 from shardex.errors import SchemaError
-from shardex.features import COMPACT, Array, ClassLabel, Feature, Features, Media, describe, feature_of, hints_of
-from shardex.kernel import MISSING
+from shardex.features import (
+    Array,
+    ClassLabel,
+    Feature,
+    Features,
+    Json,
+    Media,
+    Optional,
+    codecs,
+    contains,
+    describe,
+    kinds,
+    unwrap_optional,
+)
+from shardex.kernel import MISSING, Column, Columns, values_of
 
 Convert = Callable[[Any], Any]
 T = TypeVar("T")
@@ -52,7 +69,7 @@ def conversion_of(hint: Any, json: bool = False) -> Conversion:
         rest = [one for one in arguments if one is not types.NoneType]
         return Conversion(*map(_optional, conversion_of(rest[0], json))) if len(rest) == 1 else Conversion()
     if np.ndarray in (hint, origin):
-        return _json_array(feature_of(hint)) if json else Conversion(_array)
+        return _json_array(kinds.feature_of(hint)) if json else Conversion(_array)
     if list in (hint, origin):
         inner = conversion_of(arguments[0], json) if arguments else Conversion()
         return Conversion(*(convert and _items(convert, list) for convert in inner))
@@ -132,7 +149,7 @@ def _mapping(value: Any) -> Mapping[Any, Any]:
 
 
 def _array(value: Any) -> Any:
-    return COMPACT.decode(value) if isinstance(value, bytes | memoryview) else value
+    return codecs.COMPACT.decode(value) if isinstance(value, bytes | memoryview) else value
 
 
 def _listed(value: Any) -> Any:
@@ -233,7 +250,7 @@ class Record(Generic[T]):
 
     def __init__(self, kind: type[T], json: bool = False) -> None:
         self.kind = kind
-        hints = hints_of(kind)
+        hints = kinds.hints_of(kind)
         self.names = tuple(hints)
         self.features = Features.of(kind)
         self.defaults = _defaults(kind)
@@ -326,3 +343,119 @@ def record_of(kind: type[T], json: bool = False) -> Record[T]:
     except RecursionError:
         raise SchemaError(f"expected a class that does not contain itself, got {kind.__name__}") from None
     return record
+
+
+Where = Callable[[int], str]
+"""Returns the place of the k-th sample, for messages."""
+
+
+def sample_from(kind: type[T], data: Mapping[str, Any], *, stored: bool = False) -> T:
+    """Return a sample of a class from values, which must fit; optional fields and those with a default may be missing.
+
+    `stored` values may have the form that `packed_values` returns.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Point:
+    ...     x: int
+    ...     y: float = 0.5
+    >>> sample_from(Point, {"x": 3})
+    Point(x=3, y=0.5)
+    """
+    if not isinstance(data, Mapping):
+        raise SchemaError(f"expected a mapping of the fields of {kind.__name__}, got {describe(data)}")
+    record = record_of(kind)
+    if unknown := [str(name) for name in data if name not in record.features]:
+        has = ", ".join(record.names)
+        raise SchemaError(f"expected the fields {has} of {kind.__name__}, got {', '.join(unknown)} too")
+    return record.make(_fitted(record, record.plain(data), stored=stored))
+
+
+def _fitted(
+    record: Record[Any], values: Mapping[str, Any], *, stored: bool = False, encoded: bool = False
+) -> dict[str, Any]:
+    """Return plain values converted to their features, with defaults for missing ones; `stored` as in `sample_from`.
+
+    Images, audio and video stay as they are, unless they must be `encoded`.
+    """
+    out = {}
+    for name, feature in record.features.items():
+        try:
+            value = values[name] if name in values else record.default(name)
+            as_stored = stored and feature.plain() is not None
+            out[name] = feature.fit(value, stored=as_stored or (not encoded and contains(feature, Media)))
+        except SchemaError as error:
+            raise located(error, f"field {name} of {record.kind.__name__}") from None
+    return out
+
+
+def packed_values(record: Record[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain values in the form that MessagePack holds."""
+    out = _fitted(record, values, encoded=True)
+    for name, feature in record.features.items():
+        if (convert := feature.plain()) is not None and not isinstance(unwrap_optional(feature), Json):
+            out[name] = convert(out[name])
+    return out
+
+
+class ClassFitter:
+    """Converts values to the fields of a class; `stored` values may have the form in which files hold them.
+
+    >>> from shardex.samples.class_record import record_of; from shardex.samples.packable import packable
+    >>> @packable
+    ... class Point:
+    ...     x: int
+    ...     y: float = 0.5
+    >>> fitter = ClassFitter(record_of(Point), stored=True)
+    >>> fitter.sample({"x": 1}, ["x", "y"], lambda _: "sample 0")
+    {'x': 1, 'y': 0.5}
+    >>> fitter.columns(Columns({"x": ["a"]}), ["x"], lambda k: f"sample {k}")
+    Traceback (most recent call last):
+    shardex.errors.SchemaError: expected int64, got str 'a' - at sample 0, field x of Point
+    """
+
+    def __init__(self, record: Record[Any], *, stored: bool, features: Features | None = None) -> None:
+        """Prepare for values of a class; `features` replace those of the class."""
+        self._record = record
+        self._stored = stored
+        self._features = record.features if features is None else features
+        self._unchanged = {name: feature.fits_unchanged() for name, feature in self._features.items()}
+
+    def sample(self, values: Mapping[str, Any], names: Sequence[str], where: Where) -> dict[str, Any]:
+        """Return the values of these fields of one sample."""
+        out = {}
+        for name in names:
+            value = values.get(name, MISSING)
+            out[name] = value if self._unchanged[name](value) else self._fit(name, value, 0, where)
+        return out
+
+    def columns(self, columns: Columns, names: Sequence[str], where: Where) -> Columns:
+        """Return the columns of these fields."""
+        missing = [MISSING] * len(columns)
+        data = {name: self._column(name, columns.data.get(name, missing), where) for name in names}
+        return Columns(data, len(columns))
+
+    def _fit(self, name: str, value: Any, k: int, where: Where) -> Any:
+        feature = self._features[name]
+        try:
+            if value is MISSING or (value is None and not isinstance(feature, Optional | Json)):
+                value = self._record.default(name)
+            return feature.fit(value, stored=self._stored)
+        except SchemaError as error:
+            raise located(error, f"{where(k)}, field {name} of {self._record.kind.__name__}") from None
+
+    def _column(self, name: str, column: Column, where: Where) -> Column:
+        feature = self._features[name]
+        if isinstance(column, list):
+            if not feature.stacked and all(map(self._unchanged[name], column)):
+                return column
+        elif (cast := feature.cast_column(column)) is not None:
+            return cast
+        values = list(values_of(column))
+        for k, value in enumerate(values):
+            if value is None or value is MISSING:
+                values[k] = self._fit(name, value, k, where)
+        try:
+            return feature.fit_column(values, where, name, stored=self._stored)
+        except SchemaError as error:
+            raise SchemaError(f"{error} of {self._record.kind.__name__}") from None

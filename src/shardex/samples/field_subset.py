@@ -31,8 +31,7 @@ from shardex.features import (
     contains,
     unwrap_optional,
 )
-from shardex.samples.class_record import is_sample_class, record_of
-from shardex.samples.fit_sample import sample_from
+from shardex.samples.class_record import is_sample_class, record_of, sample_from
 from shardex.samples.lens_graph import type_name
 from shardex.samples.sample import DictSample, fields_of, same
 

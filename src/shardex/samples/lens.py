@@ -18,7 +18,7 @@ from functools import reduce
 from typing import Any, Generic, TypeVar, cast
 
 from shardex.errors import LawError, LensError
-from shardex.features import describe, without_aliases
+from shardex.features import describe, kinds
 from shardex.samples.class_record import is_sample_class
 from shardex.samples.field_subset import FieldSubset
 from shardex.samples.lens_graph import LensGraph, type_name
@@ -212,10 +212,10 @@ def lens(get: Callable[[S], V], /) -> Lens[S, V]:
     >>> absolute(Celsius(20)), absolute.put(Kelvin(300), Celsius(20))
     (Kelvin(kelvins=293), Celsius(degrees=27))
     """
-    kinds = _types_of(get, sys._getframe(1))
-    if None in kinds:
+    types = _types_of(get, sys._getframe(1))
+    if None in types:
         raise LensError(f"expected a getter with annotated parameter and return type, got {describe(get)}")
-    registered = Lens(get, source=kinds[0], view=kinds[1])
+    registered = Lens(get, source=types[0], view=types[1])
     LENSES.add(registered)
     return registered
 
@@ -262,7 +262,7 @@ def _hints(function: Any, frame: types.FrameType) -> dict[str, Any]:
     except NameError as error:
         where = f"at {function.__module__}.{function.__qualname__}"
         raise LensError(f"expected types that are defined where the lens is made: {error} - {where}") from None
-    return {name: without_aliases(hint) for name, hint in hints.items()}
+    return {name: kinds.without_aliases(hint) for name, hint in hints.items()}
 
 
 def _sample_type(hint: Any) -> Any:

@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar, dataclass_transform, overload
 
 from shardex.errors import FormatError, SchemaError
-from shardex.features import MSGPACK, describe
-from shardex.samples.class_record import record_of
-from shardex.samples.fit_sample import packed_values, sample_from
+from shardex.features import codecs, describe
+from shardex.samples.class_record import packed_values, record_of, sample_from
 from shardex.samples.sample import new_key, same, sample_html, short
 
 C = TypeVar("C")
@@ -80,7 +79,7 @@ class PackableSample:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Return the sample of bytes made by `packed`; arrays are read-only views of them."""
-        found = MSGPACK.decode(data)
+        found = codecs.MSGPACK.decode(data)
         if not isinstance(found, dict):
             raise FormatError(f"expected the packed map of a {cls.__name__}, got {describe(found)}")
         return sample_from(cls, found, stored=True)
@@ -98,7 +97,7 @@ class PackableSample:
     def packed(self) -> bytes:
         """The sample as MessagePack; `SchemaError` if a value does not fit its field."""
         record = record_of(type(self))
-        return MSGPACK.encode(packed_values(record, record.values(self)))
+        return codecs.MSGPACK.encode(packed_values(record, record.values(self)))
 
     @property
     def as_wds(self) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 import numpy as np
 
-from shardex.display import Figure, overview_html
+from shardex import display
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError, unknown_field
-from shardex.features import MSGPACK, Feature
+from shardex.features import Feature, codecs
 from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged
 from shardex.rows import whole_number
 from shardex.samples.class_record import is_sample_class, record_of
@@ -84,7 +84,7 @@ class DictSample(dict[str, Any]):
         >>> DictSample(x=1).packed
         b'\\x81\\xa1x\\x01'
         """
-        return MSGPACK.encode({name: value for name, value in self.items() if name != "__key__"})
+        return codecs.MSGPACK.encode({name: value for name, value in self.items() if name != "__key__"})
 
     @property
     def as_wds(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ else:
 
 def sample_html(title: str, values: Mapping[str, Any], features: Mapping[str, Feature]) -> str:
     """Return the HTML that a notebook shows for a sample: a table of its fields."""
-    return overview_html(title, dict.fromkeys(values, ""), [values], features)
+    return display.overview_html(title, dict.fromkeys(values, ""), [values], features)
 
 
 def new_key() -> str:
@@ -245,9 +245,9 @@ class Batch(Generic[T_co]):
 
     def _repr_html_(self) -> str:
         kinds = {name: short(self[name]) for name in self.keys()}
-        return overview_html(_count_text(self), kinds, self._first(_IN_OVERVIEW), self._features())
+        return display.overview_html(_count_text(self), kinds, self._first(_IN_OVERVIEW), self._features())
 
-    def show(self, n: int = 16, *, path: str | os.PathLike[str] | None = None) -> Figure:
+    def show(self, n: int = 16, *, path: str | os.PathLike[str] | None = None) -> display.Figure:
         """Return a figure of the first samples, which a notebook shows; with `path` also write it to a file.
 
         The name of the file ends in ``.html`` or ``.png``. `Dataset.show` says what is shown.
@@ -255,7 +255,7 @@ class Batch(Generic[T_co]):
         >>> Batch(Columns({"x": np.arange(3)})).show(2)
         Figure(2 of 3 samples: x); a notebook shows it, save("figure.html") and save("figure.png") write it to a file
         """
-        figure = Figure.of(self._first(whole_number("n", n, 0)), self._features(), len(self))
+        figure = display.Figure.of(self._first(whole_number("n", n, 0)), self._features(), len(self))
         if path is not None:
             figure.save(path)
         return figure

@@ -27,24 +27,18 @@ other rooms uses the methods of `protocols` and never tests the class of a sourc
 - `byte_ranges`: merges ranges, divides them into pages, decides when to download a whole file
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
-    "COMPRESSED",
     "ByteRange",
     "CachedSource",
     "CompressedFile",
     "DecompressedSource",
     "Draft",
     "LocalSource",
-    "LockedFile",
     "Place",
-    "RangeFile",
     "RetryableError",
     "Settings",
-    "SharedFolder",
     "Sink",
     "Source",
     "Stat",
@@ -55,6 +49,7 @@ __all__ = [
     "check_path",
     "check_text",
     "child_of",
+    "compression",
     "download_file",
     "export_credentials",
     "fetches_started",
@@ -64,32 +59,30 @@ __all__ = [
     "is_local",
     "is_url",
     "keyring",
-    "kind_of",
     "link_or_rename",
-    "locked_file",
+    "locks",
     "make_folder",
-    "member_names",
     "open_regular",
     "open_source",
     "parent_of",
     "parse_size",
     "place_of",
-    "plain_name",
     "read_keyring",
     "redact",
     "redact_url",
     "settings_for",
-    "shared_folder",
     "storage",
     "strip_credentials",
     "sync_file",
     "sync_folder",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
+    from shardex.sources import compression, locks
+    from shardex.sources import memory as memory
+    from shardex.sources import object_store as object_store
     from shardex.sources.byte_ranges import ByteRange
     from shardex.sources.cached_source import CachedSource
-    from shardex.sources.compression import COMPRESSED, RangeFile, kind_of, member_names, plain_name
     from shardex.sources.credentials import (
         Settings,
         export_credentials,
@@ -116,7 +109,6 @@ if TYPE_CHECKING:
         sync_file,
         sync_folder,
     )
-    from shardex.sources.locks import LockedFile, SharedFolder, locked_file, shared_folder
     from shardex.sources.page_cache import parse_size
     from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, TemporaryDraft, check_path, check_text
     from shardex.sources.retry import RetryableError
@@ -125,9 +117,9 @@ else:
     import_later(
         __name__,
         {
+            "": "compression locks memory object_store",
             "byte_ranges": "ByteRange",
             "cached_source": "CachedSource",
-            "compression": "COMPRESSED RangeFile kind_of member_names plain_name",
             "credentials": "Settings export_credentials has_credentials import_credentials keyring read_keyring redact "
             "redact_url settings_for storage strip_credentials",
             "decompressed_source": "CompressedFile DecompressedSource",
@@ -135,7 +127,6 @@ else:
             "guarded_http": "WholeAnswer ask_server",
             "io_threads": "fetches_started",
             "local": "LocalSource is_in_memory link_or_rename make_folder open_regular sync_file sync_folder",
-            "locks": "LockedFile SharedFolder locked_file shared_folder",
             "page_cache": "parse_size",
             "protocols": "Draft Place Sink Source Stat TemporaryDraft check_path check_text",
             "retry": "RetryableError",

@@ -31,6 +31,12 @@ from shardex.sources.protocols import Source, check_path
 
 COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 """First bytes of compressed files, and the tools that make them."""
+COMPRESSED_TAR = (
+    'compressed tars have no random access: open them with compressed="copy", which keeps a decompressed copy in the '
+    "cache folder, or unpack them"
+)
+"""What errors say about compressed tars, which are not read unless the user says how."""
+_TARS = (".tgz", ".tbz2", ".txz", ".tzst")
 _EXTENSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18", re.DOTALL)
@@ -52,7 +58,7 @@ _ERRORS = (zlib.error, lzma.LZMAError, EOFError, OSError, pa.ArrowException)
 def plain_name(path: str) -> tuple[str, str] | None:
     """Return the name of the content and the kind of compression, by the name of a file; None for other files.
 
-    A compressed tar keeps its name: the format tar has its own rules for it.
+    Compressed tars are not read like that, see `tar_name`.
 
     >>> plain_name("a/b.jsonl.gz"), plain_name("b.jsonl"), plain_name("b.tar.gz")
     (('a/b.jsonl', 'gzip'), None, None)
@@ -62,6 +68,18 @@ def plain_name(path: str) -> tuple[str, str] | None:
     if kind is None or not stem.rpartition("/")[2] or stem.lower().endswith(".tar"):
         return None
     return (path if kind == "zip" else stem), kind
+
+
+def tar_name(path: str) -> str | None:
+    """Return the name of the tar in a compressed tar, by its name; None for other files.
+
+    >>> tar_name("a/b.tar.gz"), tar_name("b.TGZ"), tar_name("b.tar"), tar_name("b.jsonl.gz")
+    ('a/b.tar', 'b.tar', None, None)
+    """
+    stem, dot, extension = path.rpartition(".")
+    if (dot + extension.lower()) in _TARS and stem.rpartition("/")[2]:
+        return stem + ".tar"
+    return stem if dot + extension.lower() in _EXTENSIONS and stem.lower().endswith(".tar") else None
 
 
 def kind_of(head: bytes) -> str | None:

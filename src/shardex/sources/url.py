@@ -10,18 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from shardex import sources
 from shardex.errors import AddressError, UnknownFormatError, UnsafeError
 from shardex.plugins import plugins
 from shardex.sources.credentials import redact_url
 from shardex.sources.local import LocalSource
-from shardex.sources.memory import MemorySource
-from shardex.sources.object_store import ObjectSource
 from shardex.sources.protocols import Place, check_text
 
 GROUP = "shardex.sources"
 """Group of the entry points of sources of other packages: functions that open a URL, by scheme."""
 
-_memory: dict[str, MemorySource] = {}
+_memory: dict[str, Place] = {}
 
 
 def is_url(text: str) -> bool:
@@ -127,13 +126,13 @@ def _open_memory(url: str, trusted: bool) -> Place:
     """Return the files in the memory of this process that have this URL."""
     if not trusted:
         raise AddressError(f"expected data to name a bucket or a web server, got {url!r}")
-    return _memory.setdefault(url, MemorySource(url=url))
+    return _memory.setdefault(url, sources.memory.MemorySource(url=url))
 
 
 def _open_objects(url: str, trusted: bool) -> Place:
     if url.endswith("://"):
         raise AddressError(f"expected the name of a bucket or a host, got {url!r}")
-    return ObjectSource(url, trusted=trusted)
+    return sources.object_store.ObjectSource(url, trusted=trusted)
 
 
 SCHEMES: dict[str, Callable[[str, bool], Place]] = {

@@ -16,7 +16,7 @@ from shardex.dataset import open as open_dataset
 from shardex.errors import AlreadyExistsError, ArgumentError
 from shardex.files import What, check_mode, display_name
 from shardex.formats import ShardRows
-from shardex.native import Foreign, Fragment, FragmentList, Manifest, counted, publish
+from shardex.native import Foreign, Fragment, FragmentList, Manifest, commit, publish
 from shardex.sources import place_of
 
 
@@ -52,7 +52,7 @@ def adopt(
     kept = {name: value.to_json() if name == "schema" else value for name, value in opened.options.items()}
     foreign = Foreign(target, opened.format, kept, rows.fingerprint, {name: name for name in features})
     fragment = Fragment(len(rows), [], foreign=foreign)
-    words = f"adopt: {counted(len(rows), 'sample')} of {opened.format}"
+    words = f"adopt: {commit.counted(len(rows), 'sample')} of {opened.format}"
     manifest = Manifest(len(rows), features.to_json(), FragmentList([fragment]), ids=len(rows), change=words)
     if not publish(place, 1, manifest):
         raise AlreadyExistsError(errno.EEXIST, "another writer has created a dataset here meanwhile", place.url)

@@ -36,13 +36,13 @@ from shardex.errors import (
     VersionExpired,
     storage_errors,
 )
-from shardex.features import MADE_BY, Features
+from shardex.features import Features, hf_metadata
 from shardex.files import STORE_FOLDER
 from shardex.kernel import digest
 from shardex.native import WRITER_FILE, is_intact, latest_version, read_manifest, versions_in
 from shardex.progress import Bar
 from shardex.samples import is_sample_class
-from shardex.sources import LocalSource, LockedFile, absolute_path, is_url, locked_file, make_folder, redact_url
+from shardex.sources import LocalSource, absolute_path, is_url, locks, make_folder, redact_url
 from shardex.store.encode_ahead import encode_ahead
 from shardex.store.versions import GRACE, clean
 from shardex.workers import function_fingerprint, unknown_objects
@@ -108,7 +108,7 @@ def cache(
         raise ArgumentError(f"{place.root}: expected a generator that does not use the cache which it makes")
     with storage_errors(place.root, "create"):
         make_folder(os.path.dirname(place.root))
-    with locked_file(lock_path, waiting=_Waiting(place.root, progress)) as lock:
+    with locks.locked_file(lock_path, waiting=_Waiting(place.root, progress)) as lock:
         assert lock is not None
         builder = _Builder(place, lock, keep)
         found, problem = _find(place, origin)
@@ -243,7 +243,7 @@ def _find(place: LocalSource, origin: _Origin) -> tuple[Dataset | None, str]:
     except FormatError as error:
         _check_made_by_cache(place, error)
         return None, f"a valid cache, got damaged files ({error})"
-    made_by = found.metadata.get(MADE_BY)
+    made_by = found.metadata.get(hf_metadata.MADE_BY)
     if not isinstance(made_by, Mapping):
         raise AlreadyExistsError(errno.EEXIST, _NOT_A_CACHE, place.root)
     if made_by.get("features") != origin.metadata["features"]:
@@ -276,7 +276,7 @@ def _check_made_by_cache(place: LocalSource, error: FormatError) -> None:
                 continue
             problem = f"expected a cache of this version of shardex ({unread}); choose another folder"
             raise AlreadyExistsError(errno.EEXIST, problem, place.root) from None
-        if not (metadata and isinstance(metadata.get(MADE_BY), Mapping)):
+        if not (metadata and isinstance(metadata.get(hf_metadata.MADE_BY), Mapping)):
             raise AlreadyExistsError(errno.EEXIST, _NOT_A_CACHE, place.root)
         return
     problem = (
@@ -328,7 +328,7 @@ class _Builder:
     """Builds a cache while it holds the lock."""
 
     place: LocalSource
-    lock: LockedFile
+    lock: locks.LockedFile
     keep: int
 
     def build(self, origin: _Origin, *, workers: int | None, shard_size: int, progress: bool | None) -> None:
@@ -342,7 +342,11 @@ class _Builder:
         entered = _building.set(_building.get() | {self.place.root})
         try:
             mode = "overwrite" if latest_version(self.place) else "create"
-            options = {"shard_size": shard_size, "exact_shards": True, "metadata": {MADE_BY: origin.metadata}}
+            options = {
+                "shard_size": shard_size,
+                "exact_shards": True,
+                "metadata": {hf_metadata.MADE_BY: origin.metadata},
+            }
             with Writer(self.place.root, origin.schema, "arrow", mode, options) as out:
                 _write(origin, out, workers, progress)
         finally:
@@ -386,7 +390,7 @@ def _write(origin: _Origin, out: Writer, workers: int | None, progress: bool | N
 
 def _finish_interrupted(place: LocalSource, lock_path: str, keep: int) -> None:
     """Remove what a process that died while it built has left behind."""
-    with suppress(ShardexError), locked_file(lock_path, wait=False) as lock:
+    with suppress(ShardexError), locks.locked_file(lock_path, wait=False) as lock:
         if lock is not None and lock.left:
             _Builder(place, lock, keep).clean_up()
 

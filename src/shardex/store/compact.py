@@ -30,15 +30,14 @@ from shardex.native import (
     DataFile,
     Fragment,
     FragmentList,
-    FragmentWriter,
     Manifest,
     NativeParts,
     WriterHeartbeat,
     at_latest,
-    counted,
+    commit,
+    data_files,
     existing_place,
     latest_version,
-    publish_next,
     read_ids,
     read_manifest,
 )
@@ -92,10 +91,10 @@ def compact(
         return None
     rewrite = Rewrite(ds, base.features, base.key, shard_size)
     with closing(WriterHeartbeat(place)) as heartbeat:
-        commit = _Commit(place, version, base, plan, heartbeat)
+        run = _Commit(place, version, base, plan, heartbeat)
         if workers is None and executor is None:
-            return _compact_here(commit, rewrite, progress)
-        return _compact_in_parts(commit, rewrite, workers, executor, progress)
+            return _compact_here(run, rewrite, progress)
+        return _compact_in_parts(run, rewrite, workers, executor, progress)
 
 
 @dataclass(frozen=True)
@@ -107,9 +106,9 @@ class Rewrite:
     key: str | None
     shard_size: int
 
-    def __call__(self, part: Part, place: Place, step: Callable[[int], object] = int) -> FragmentWriter:
+    def __call__(self, part: Part, place: Place, step: Callable[[int], object] = int) -> data_files.FragmentWriter:
         """Write the samples of a part to files, which are complete but not published."""
-        writer = FragmentWriter(place, self.features, shard_size=self.shard_size, key=self.key)
+        writer = data_files.FragmentWriter(place, self.features, shard_size=self.shard_size, key=self.key)
         try:
             for columns in self.dataset[part.begin : part.end].chunks():
                 raise_if_cancelled()
@@ -137,15 +136,15 @@ class CompactJob:
         )
 
 
-def _compact_here(commit: _Commit, rewrite: Rewrite, progress: bool | None) -> int:
+def _compact_here(run: _Commit, rewrite: Rewrite, progress: bool | None) -> int:
     """Write all parts into the dataset, then publish their files."""
-    plan, writers = commit.plan, list[FragmentWriter]()
+    plan, writers = run.plan, list[data_files.FragmentWriter]()
     bar = Bar(total=plan.rows, desc="compact", unit=" samples", disable=None if progress is None else not progress)
     try:
         with bar:
             for part in plan.parts:
-                writers.append(rewrite(part, commit.place, bar.update))
-        return commit.publish([writer.finish() for writer in writers])
+                writers.append(rewrite(part, run.place, bar.update))
+        return run.publish([writer.finish() for writer in writers])
     except BaseException:
         for writer in writers:
             writer.discard()
@@ -153,14 +152,14 @@ def _compact_here(commit: _Commit, rewrite: Rewrite, progress: bool | None) -> i
 
 
 def _compact_in_parts(
-    commit: _Commit, rewrite: Rewrite, workers: int | None, executor: ExecutorLike, progress: bool | None
+    run: _Commit, rewrite: Rewrite, workers: int | None, executor: ExecutorLike, progress: bool | None
 ) -> int:
     """Let workers write the parts, or continue; then link their files into the dataset."""
-    place, parts = commit.place, commit.plan.parts
-    inputs = (_VERSION, "compact", rewrite.dataset, commit.version, rewrite.shard_size, parts)
+    place, parts = run.place, run.plan.parts
+    inputs = (_VERSION, "compact", rewrite.dataset, run.version, rewrite.shard_size, parts)
     folder = JobFolder(place.url, function_fingerprint(inputs))
     with folder.opened():
-        folder.base = commit.version
+        folder.base = run.version
         finished = folder.finished()
         try:
             job = CompactJob(rewrite, folder)
@@ -169,21 +168,21 @@ def _compact_in_parts(
             ):
                 pass
             with folder.locked(finished):
-                number = folder.begin_commit(commit.version)
+                number = folder.begin_commit(run.version)
                 if NativeParts.is_published(place, number):
                     raise folder.published_meanwhile()
                 linked = NativeParts(folder).link([finished[part.number] for part in parts], place.url)
-                published = commit.publish(linked, number.number)
+                published = run.publish(linked, number.number)
         except BaseException as error:
-            latest = commit.version
+            latest = run.version
             with suppress(ShardexError):  # the storage may be the reason of the error
                 latest = latest_version(place)
-            if latest == commit.version:
+            if latest == run.version:
                 folder.explain(error, len(parts))
                 raise
             folder.discard_all()  # the next run begins with another version
             if isinstance(error, FileExistsError | FileNotFoundError):  # another run of this job has ended
-                raise commit.conflict(read_manifest(place, latest)) from error
+                raise run.conflict(read_manifest(place, latest)) from error
             raise
         folder.remove()
     return published
@@ -271,12 +270,12 @@ class _Commit:
     plan: _Plan
     heartbeat: WriterHeartbeat
 
-    def publish(self, fragments: Sequence[list[Fragment]], commit: str | None = None) -> int:
+    def publish(self, fragments: Sequence[list[Fragment]], named: str | None = None) -> int:
         """Publish the fragments of each part; return the number of the version."""
         new: dict[int, list[Fragment]] = {}
         for run, some in zip(self.plan.run_of_part, fragments, strict=True):
             new.setdefault(run, []).extend(some)
-        return publish_next(self.place, self.version, partial(self._next, new), self.heartbeat, commit)
+        return commit.publish_next(self.place, self.version, partial(self._next, new), self.heartbeat, named)
 
     def _next(self, new: dict[int, list[Fragment]], version: int) -> tuple[Manifest, Manifest]:
         latest = self.base if version == self.version else read_manifest(self.place, version)
@@ -295,7 +294,7 @@ class _Commit:
             at = end
         fragments = fragments.with_appended(latest.fragments[at:])
         replaced = sum(end - begin for begin, end in self.plan.runs)
-        words = f"compact: {counted(replaced, 'fragment')} into {sum(map(len, new.values()))}"
+        words = f"compact: {commit.counted(replaced, 'fragment')} into {sum(map(len, new.values()))}"
         return msgspec.structs.replace(latest, fragments=fragments, ids=ids, deleted=[], overlays=[], change=words)
 
     def conflict(self, latest: Manifest) -> CommitConflict:

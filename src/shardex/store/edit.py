@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.dataset import Dataset, changes, in_classes_of, innermost_rows, lens_to, samples_of
+from shardex.dataset import Dataset, in_classes_of, samples_of
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
 from shardex.features import Features
@@ -28,29 +28,21 @@ from shardex.files import AllOrNothing, display_name
 from shardex.formats import ShardRows
 from shardex.jobs import discard_outdated
 from shardex.kernel import Integers
+from shardex.layers import changes, innermost_rows, lens_to
 from shardex.native import (
-    AddField,
     Changes,
-    DataFileWriter,
-    DropField,
-    FieldChange,
     Fragment,
-    FragmentWriter,
     LiveRows,
     Manifest,
-    RenameField,
-    Updates,
     WriterHeartbeat,
     at_latest,
-    change_features,
-    counted,
+    commit,
+    data_files,
     existing_place,
     latest_version,
     live_rows,
-    publish_next,
     read_manifest,
     refuse_duplicates,
-    write_numbers,
 )
 from shardex.order import Span
 from shardex.progress import Bar
@@ -129,12 +121,12 @@ class Edit(AllOrNothing):
         self._row_ids = self._base.row_ids
         self._quiet = None if progress is None else not progress
         self._features = dict(self._base.features.items())
-        self._fields: list[tuple[FieldChange, dict[int, DataFileWriter]]] = []
-        self._appends: FragmentWriter | None = None
-        self._updates: dict[str, Updates] = {}
+        self._fields: list[tuple[commit.FieldChange, dict[int, data_files.DataFileWriter]]] = []
+        self._appends: data_files.FragmentWriter | None = None
+        self._updates: dict[str, commit.Updates] = {}
         self._updated: set[int] = set()
         self._deleted: list[Integers] = []
-        self._deleted_files: list[DataFileWriter] = []
+        self._deleted_files: list[data_files.DataFileWriter] = []
         self._parts: list[PartValues] = []
         self._heartbeat = WriterHeartbeat(self._place)
         self.version: int | None = None
@@ -152,8 +144,8 @@ class Edit(AllOrNothing):
             "updated": len(self._updated),
             "deleted": sum(map(len, self._deleted)),
         }
-        words = [f"{counted(count, 'sample')} {what}" for what, count in counts.items() if count]
-        return ", ".join([*words, *([f"{counted(len(self._fields), 'field')} changed"] if self._fields else [])])
+        words = [f"{commit.counted(count, 'sample')} {what}" for what, count in counts.items() if count]
+        return ", ".join([*words, *([f"{commit.counted(len(self._fields), 'field')} changed"] if self._fields else [])])
 
     # -- samples ----------------------------------------------------------------------------------------------
 
@@ -165,7 +157,7 @@ class Edit(AllOrNothing):
                 "expected no new samples in a dataset with adopted shards: add them to the shards, or copy the dataset"
             )
         if self._appends is None:
-            self._appends = FragmentWriter(
+            self._appends = data_files.FragmentWriter(
                 self._place, Features(self._features), key=self._base.key, generate_keys=self._base.generate_keys
             )
         try:
@@ -205,7 +197,7 @@ class Edit(AllOrNothing):
             return self._update_many(where, values)
         if hasattr(where, "__array__") and np.ndim(where):  # an array, a Series or an Index
             return self._update_many(np.asarray(where), values)
-        row, changed = int(self._ids(self._row(where))[0]), list[Updates]()
+        row, changed = int(self._ids(self._row(where))[0]), list[commit.Updates]()
         place = self._named(where)
         try:
             for name, value in values.items():
@@ -244,9 +236,9 @@ class Edit(AllOrNothing):
             for name, array in encoded.items():
                 self._updates_of(name).extend(ids, array)
 
-    def _updates_of(self, name: str) -> Updates:
+    def _updates_of(self, name: str) -> commit.Updates:
         if name not in self._updates:
-            self._updates[name] = Updates(self._place, name, self._features[name])
+            self._updates[name] = commit.Updates(self._place, name, self._features[name])
         return self._updates[name]
 
     def _named(self, where: Any) -> str:
@@ -332,9 +324,9 @@ class Edit(AllOrNothing):
         self._check_no_appends(name)
         if workers is not None or executor is not None:
             discard_outdated(self.path, self._version)
-        change = AddField(name, Features.of({name: feature})[name], {})
-        features = change_features(change, self._features)
-        shards: dict[int, DataFileWriter] = {}
+        change = commit.AddField(name, Features.of({name: feature})[name], {})
+        features = commit.change_features(change, self._features)
+        shards: dict[int, data_files.DataFileWriter] = {}
         if callable(values):
             rows = self._base.fragments.total
             function = FieldFunction(self.dataset, rows, name, change.feature, values, batched, batch_size)
@@ -352,18 +344,18 @@ class Edit(AllOrNothing):
 
     def drop_field(self, name: str) -> None:
         """Remove a field; older versions keep it."""
-        self._rename_or_drop(DropField(name))
+        self._rename_or_drop(commit.DropField(name))
 
     def rename_field(self, name: str, new: str) -> None:
         """Rename a field."""
-        self._rename_or_drop(RenameField(name, new))
+        self._rename_or_drop(commit.RenameField(name, new))
 
-    def _rename_or_drop(self, change: DropField | RenameField) -> None:
+    def _rename_or_drop(self, change: commit.DropField | commit.RenameField) -> None:
         name = change.name
         self._check_no_appends(name)
         if name == self._base.key:
             raise SchemaError(f"expected another field than the key {name!r}")
-        features = Features(change_features(change, self._features))
+        features = Features(commit.change_features(change, self._features))
         if name in self._updates:
             raise SchemaError(f"expected a field to be changed before its values are, got {name!r} after some were")
         self._fields.append((change, {}))
@@ -372,16 +364,16 @@ class Edit(AllOrNothing):
     def _check_no_appends(self, name: str) -> None:
         self._check_open()
         if self._appends is not None and (count := self._appends.samples):
-            samples = counted(count, "sample")
+            samples = commit.counted(count, "sample")
             raise SchemaError(f"expected fields to be changed before samples are appended, got {name} after {samples}")
 
-    def _given_field(self, features: Features, values: Any) -> dict[int, DataFileWriter]:
+    def _given_field(self, features: Features, values: Any) -> dict[int, data_files.DataFileWriter]:
         source = Values(min(features), values, self.dataset)
         return self._write_field(features, partial(take_given, features, source), self._quiet, source.finish)
 
     def _computed_field(
         self, function: FieldFunction, workers: int | None, executor: ExecutorLike
-    ) -> dict[int, DataFileWriter]:
+    ) -> dict[int, data_files.DataFileWriter]:
         """Write the results of a function, which is called here, or part by part by workers."""
         features = function.features
         if workers is None and executor is None:
@@ -405,7 +397,7 @@ class Edit(AllOrNothing):
         take: Callable[[NDArray[np.bool_]], Take],
         quiet: bool | None,
         finish: Callable[[], None] = lambda: None,
-    ) -> dict[int, DataFileWriter]:
+    ) -> dict[int, data_files.DataFileWriter]:
         """Write the values of a new field with a progress bar; return the file of each fragment."""
         total, title = len(self.dataset), f"add {min(features)}"
         with Bar(total=total, desc=title, unit=" samples", disable=quiet, leave=False) as bar:
@@ -428,7 +420,9 @@ class Edit(AllOrNothing):
     def _publish(self) -> None:
         changes = self._changes()
         if changes.words:
-            self.version = publish_next(self._place, self._version, partial(self._next, changes), self._heartbeat)
+            self.version = commit.publish_next(
+                self._place, self._version, partial(self._next, changes), self._heartbeat
+            )
         self._heartbeat.close()
         for parts in self._parts:
             parts.finish()
@@ -439,11 +433,11 @@ class Edit(AllOrNothing):
         ids = np.unique(np.concatenate(self._deleted)) if self._deleted else np.empty(0, np.int64)
         deleted = None
         if len(ids):
-            self._deleted_files.append(file := write_numbers(self._place, {"row": ids.astype(np.uint64)}))
+            self._deleted_files.append(file := data_files.write_numbers(self._place, {"row": ids.astype(np.uint64)}))
             deleted = file.publish()
         fields = [
             replace(change, files={first: shard.publish() for first, shard in shards.items()})
-            if isinstance(change, AddField)
+            if isinstance(change, commit.AddField)
             else change
             for change, shards in self._fields
         ]
@@ -458,9 +452,13 @@ class Edit(AllOrNothing):
             "update": len(np.unique(changes.updated_ids)),
             "delete": len(changes.deleted_ids),
         }
-        fields = {AddField: "add field {}", DropField: "drop field {}", RenameField: "rename field {}"}
+        fields = {
+            commit.AddField: "add field {}",
+            commit.DropField: "drop field {}",
+            commit.RenameField: "rename field {}",
+        }
         words = [fields[type(change)].format(change.name) for change in changes.fields]
-        words += [f"{what}: {counted(count, 'sample')}" for what, count in counts.items() if count]
+        words += [f"{what}: {commit.counted(count, 'sample')}" for what, count in counts.items() if count]
         return ", ".join(words)
 
     def _next(self, changes: Changes, version: int) -> tuple[Manifest, Manifest]:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from shardex.columns import located
-from shardex.dataset import copied
 from shardex.errors import SchemaError
 from shardex.features import Feature, Features, Media, unwrap_optional
 from shardex.jobs import run_parts
+from shardex.layers import copied
 from shardex.samples import fields_of
 
 _GROUP_BYTES = 2 << 20

@@ -18,16 +18,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.columns import BatchBuilder, located, to_table
-from shardex.dataset import Dataset, call_function, column_result, column_table, from_table, place_of_rows
+from shardex.dataset import Dataset, column_table, from_table
 from shardex.errors import ArgumentError, NotFoundError, SchemaError
 from shardex.features import Feature, Features, arrow_schema
 from shardex.jobs import FinishedPart, JobFolder, Part, continue_parts, cut_rows, rows_per_part
 from shardex.kernel import Column, Columns
-from shardex.native import BATCH_BYTES, DataFileWriter, Fragment, LiveRows, NativeParts, live_rows
+from shardex.layers import call_function, column_result, place_of_rows
+from shardex.native import Fragment, LiveRows, NativeParts, data_files, live_rows
 from shardex.samples import Batch
 from shardex.sources import Place
 from shardex.workers import ExecutorLike, function_fingerprint, raise_if_cancelled
 
+_BATCH_BYTES = data_files.BATCH_BYTES
 _ROWS_AT_ONCE = 1 << 12
 _NUMBERS = "biufcmM"
 """Kinds of arrays in which zeros can fill the deleted rows."""
@@ -97,7 +99,7 @@ def batches(features: Features, rows: int, take: Take) -> Iterator[pa.RecordBatc
         batch = pa.RecordBatch.from_arrays([take(min(step, rows - at))], schema=schema)
         yield batch
         at += batch.num_rows
-        step = max(1, min(1 << 20, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
+        step = max(1, min(1 << 20, _BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
 
 
 def write_files(
@@ -107,18 +109,18 @@ def write_files(
     take: Callable[[NDArray[np.bool_]], Take],
     step: Callable[[int], object],
     finish: Callable[[], None],
-) -> dict[int, DataFileWriter]:
+) -> dict[int, data_files.DataFileWriter]:
     """Write one file for each fragment, with a value for each of its rows; return them by the first id of the fragment.
 
     `take` gets which rows of a fragment are not deleted. `finish` is called at the end; after an error all files are
     removed.
     """
-    shards: dict[int, DataFileWriter] = {}
+    shards: dict[int, data_files.DataFileWriter] = {}
     try:
         for fragment, live in fragments:
             if not fragment.rows:  # adopted shards without samples
                 continue
-            shard = shards[fragment.first] = DataFileWriter(place, arrow_schema(features))
+            shard = shards[fragment.first] = data_files.DataFileWriter(place, arrow_schema(features))
             for batch in batches(features, fragment.rows, take(live)):
                 shard.write(batch)
                 step(batch.num_rows)
@@ -286,7 +288,7 @@ class FieldFunction:
             array = self._encode(first, [self._call(*one) for one in islice(samples, count)])
             yield first, array
             first += len(array)
-            count = max(1, min(_MOST, BATCH_BYTES * len(array) // max(1, array.nbytes)))
+            count = max(1, min(_MOST, _BATCH_BYTES * len(array) // max(1, array.nbytes)))
 
     def _call(self, number: int, sample: Any) -> Any:
         raise_if_cancelled()
@@ -348,7 +350,7 @@ class FieldJob:
         features, (begin, end) = self.values.features, self.values.extent(part)
         if begin == end:
             return []
-        shard = DataFileWriter(place, arrow_schema(features))
+        shard = data_files.DataFileWriter(place, arrow_schema(features))
         try:
             for batch in batches(features, end - begin, EncodedRows(features, self.values.encoded(part)).take):
                 shard.write(batch)

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset import Dataset, ListRows, ReadSize, byte_size
+from shardex.dataset import Dataset, ListRows, ReadSize
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.files import Files, What, find
 from shardex.formats import format_named, recognise, signature_of
-from shardex.kernel import Columns, Integers
+from shardex.kernel import Columns, Integers, byte_size
 from shardex.native import read_pieces
 from shardex.progress import Bar
 from shardex.sources import LocalSource

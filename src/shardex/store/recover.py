@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from shardex.columns import to_table
 from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError, VersionExpired
-from shardex.features import JSON, Feature, Features, Json, copied_metadata, features_of_arrow, infer_or_json
+from shardex.features import Feature, Features, Json, codecs, features_of_arrow, hf_metadata, infer_or_json
 from shardex.files import What, check_mode
 from shardex.kernel import MISSING, Columns, Integers, Masked
 from shardex.native import (
@@ -141,7 +141,7 @@ def _recover_version(
         notes.append(
             f"{manifest.key} is no longer a key: deleted samples are back and may have the same keys as others"
         )
-    given = {**key, "metadata": copied_metadata(manifest.metadata or {}) or None}
+    given = {**key, "metadata": hf_metadata.copied_metadata(manifest.metadata or {}) or None}
     saved, bad = out.save(rows.read, np.flatnonzero(readable), manifest.features, **given)
     for some, why in bad:
         lost.append(Lost(rows.shards(np.array([some.start]))[0].removeprefix(f"{place.url}/"), some, why))
@@ -254,7 +254,7 @@ def _recover_unnamed(place: Place, out: _Output, notes: list[str]) -> Recovered:
 def _features_of_samples(schema: pa.Schema) -> Features | None:
     """Return the features of a file; None if it holds ids, keys or newer values."""
     stored = (schema.metadata or {}).get(b"shardex")
-    if stored is None or list(features := features_of_arrow(schema)) != list(JSON.decode(stored)):
+    if stored is None or list(features := features_of_arrow(schema)) != list(codecs.JSON.decode(stored)):
         return None
     return features
 

@@ -23,11 +23,11 @@ from shardex.native import (
     Manifest,
     WriterHeartbeat,
     at_latest,
+    commit,
     existing_place,
     manifest_path,
     named_paths,
     path_of_copy,
-    publish_next,
     read_manifest,
     version_numbers,
     versions_in,
@@ -92,7 +92,7 @@ def restore(path: Path, version: int) -> int:
                 "another writer has published a newer one; check it and try again"
             )
 
-        return publish_next(place, latest, after, heartbeat)
+        return commit.publish_next(place, latest, after, heartbeat)
 
 
 def clean(path: Path, keep: int = 1, *, grace: float = GRACE) -> list[str]:

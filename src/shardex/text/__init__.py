@@ -7,10 +7,9 @@ the tokenizer that is stored with it.
 - `encode_documents`: the documents of a batch to arrays of tokens
 - `chat`: conversations to tokens with a mask for the loss
 - `chat_templates`, `jinja_templates`: conversations to text
-- `tokenizer_adapter`: the interface of all tokenizers, and the ids that they return
+- `tokenizer_adapter`: tokenizers in files; the interface of all tokenizers, and the ids that they return
 - `tokenizers`: the adapter of what a user gives: tiktoken, sentencepiece, functions
 - `huggingface_tokenizers`: adapters of the packages tokenizers and transformers
-- `tokenizer_files`: tokenizers in files
 """
 
 from shardex.text.tokenize import tokenize

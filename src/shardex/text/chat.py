@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import JSON
+from shardex.features import codecs
 from shardex.kernel import MISSING, Columns, values_of
+from shardex.layers import SampleFailure
 from shardex.samples import Batch
 from shardex.text.chat_templates import (
     BuiltInTemplate,
@@ -189,7 +189,7 @@ def _checked_message(given: Any, number: int) -> Message:
 def _checked_tools(value: Any) -> list[Any] | None:
     """Return the tools of a conversation; None if it has none. Datasets store them as lists or as JSON in a text."""
     if isinstance(value, str):
-        value = JSON.decode(value.encode()) if value else None
+        value = codecs.JSON.decode(value.encode()) if value else None
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if value is None or value is MISSING:

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import describe
 from shardex.kernel import Column, Integers, Masked, Ragged
+from shardex.layers import SampleFailure
 from shardex.samples import Batch, DictSample
 from shardex.text.tokenizer_adapter import Ids, JoinedIds, TokenizerAdapter
 

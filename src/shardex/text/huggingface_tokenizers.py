@@ -19,8 +19,16 @@ import numpy as np
 
 from shardex.errors import ArgumentError
 from shardex.kernel import cores
-from shardex.text.tokenizer_adapter import Ids, Offsets, TokenizerAdapter, batch_ids, digest_of, is_a
-from shardex.text.tokenizer_files import SpecialTokens, name_of_path
+from shardex.text.tokenizer_adapter import (
+    Ids,
+    Offsets,
+    SpecialTokens,
+    TokenizerAdapter,
+    batch_ids,
+    digest_of,
+    is_a,
+    name_of_path,
+)
 
 # -- tokenizers, and the fast ones of transformers ------------------------------------------------------------
 

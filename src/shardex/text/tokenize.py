@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from shardex.dataset import Dataset, ListRows, byte_size, write
+from shardex.dataset import Dataset, ListRows, write
 from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.features import Array, Feature, Features, Json, Text, unwrap_optional
 from shardex.features import Sequence as ListOf
 from shardex.formats import format_named, target_format
+from shardex.kernel import byte_size
 from shardex.samples import Batch, DictSample
 from shardex.text.chat import LOSS_MASK, ChatEncoder, TrainOn, template_of
 from shardex.text.encode_documents import TOKENS, AuxArrays, DocumentEncoder, TextEncoder, TokenizeBatch

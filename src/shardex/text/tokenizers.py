@@ -4,7 +4,7 @@ In: a `tokenizers.Tokenizer`, a tokenizer of `transformers`, a `tiktoken.Encodin
 of a ``tokenizer.json`` or a sentencepiece ``.model``, or a function of a text. Out: token ids of many texts at once,
 the special tokens, and what is stored with the data. An adapter is pickled as the serialised form of its tokenizer, so
 its fingerprint is the same in all processes and changes with the content. None of these packages is imported before a
-tokenizer of it is used. `tokenizer_files` loads tokenizers from files.
+tokenizer of it is used. `tokenizer_adapter` loads tokenizers from files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,18 @@ from numpy.typing import NDArray
 from shardex.errors import ArgumentError
 from shardex.kernel import cores
 from shardex.text.huggingface_tokenizers import TokenizersAdapter, TokenizersOptions, transformers_adapter
-from shardex.text.tokenizer_adapter import WIDEST, Ids, TokenizerAdapter, batch_ids, digest_of, is_a, one_ids
-from shardex.text.tokenizer_files import SpecialTokens, load_tokenizer, name_of_path
+from shardex.text.tokenizer_adapter import (
+    WIDEST,
+    Ids,
+    SpecialTokens,
+    TokenizerAdapter,
+    batch_ids,
+    digest_of,
+    is_a,
+    load_tokenizer,
+    name_of_path,
+    one_ids,
+)
 
 
 def adapter_of(tokenizer: Any, *, add_special_tokens: bool = False, batched: bool = False) -> TokenizerAdapter:

@@ -17,9 +17,7 @@ the result into a buffer that both processes map. The buffer is reused once the 
 - `shared_arena`: pickles values and errors, and manages the shared buffers
 """
 
-from typing import TYPE_CHECKING
-
-from shardex.lazy_door import import_later
+from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "Executor",
@@ -39,7 +37,10 @@ __all__ = [
     "unknown_objects",
 ]
 
-if TYPE_CHECKING:
+if TYPES:
+    from shardex.workers import process_pool as process_pool
+    from shardex.workers import ray_executor as ray_executor
+    from shardex.workers import shared_arena as shared_arena
     from shardex.workers.executors import (
         Executor,
         ExecutorLike,
@@ -58,6 +59,7 @@ else:
     import_later(
         __name__,
         {
+            "": "process_pool ray_executor shared_arena",
             "executors": "Executor ExecutorLike InlineExecutor ThreadExecutor is_local raise_if_cancelled "
             "start_executor",
             "function_fingerprint": "function_fingerprint unknown_objects",

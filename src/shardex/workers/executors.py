@@ -15,12 +15,10 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future, ThreadPoo
 from concurrent.futures import Executor as AnyFutures
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
+from shardex import workers as room
 from shardex.errors import ArgumentError, ClosedError, WorkerError, nearest
 from shardex.kernel import cores
 from shardex.plugins import plugins
-from shardex.workers.process_pool import RestartingPool, pickled
-from shardex.workers.ray_executor import RayExecutor
-from shardex.workers.shared_arena import dump_error, dump_value, load_error
 
 ExecutorLike = str | AnyFutures | None
 """What users give as ``executor``: a name of `NAMES`, an address of Ray, or an executor of `concurrent.futures`."""
@@ -91,7 +89,7 @@ def start_executor(
     if name == "threads":
         return ThreadExecutor(job, workers or cores())
     if name == "processes":
-        return RestartingPool(job, workers or cores(), initializer=initializer)
+        return room.process_pool.RestartingPool(job, workers or cores(), initializer=initializer)
     if name == "ray" or name.startswith("ray:"):
         return _ray_executor(job, name, initializer)
     if name == "inline":
@@ -118,7 +116,7 @@ def is_local(executor: ExecutorLike) -> bool:
 
 def _ray_executor(job: Callable[[Any], Any], name: str, initializer: Callable[[], object] | None) -> Executor:
     address = None if name == "ray" else name if name.startswith("ray://") else name.removeprefix("ray:")
-    return RayExecutor(job, address, initializer)
+    return room.ray_executor.RayExecutor(job, address, initializer)
 
 
 class InlineExecutor:
@@ -246,15 +244,15 @@ class FuturesExecutor:
         self._without_job: dict[Future[Any], bytes] = {}  # pickled task by ticket, if it was sent without the job
         self._body = b""
         if type(executor) is not ThreadPoolExecutor:  # its threads use the job itself
-            first = pickled("initializer", initializer) if initializer else b""
-            self._body = pickle.dumps((first, pickled("job", job)))
+            first = room.process_pool.pickled("initializer", initializer) if initializer else b""
+            self._body = pickle.dumps((first, room.process_pool.pickled("job", job)))
         self._key = hashlib.sha256(self._body).digest()
 
     def submit(self, task: Any) -> Future[Any]:
         """Queue a task; return its future as the ticket."""
         if not self._body:
             return self._submit(self._job, task)
-        task = pickled("task", task)
+        task = room.process_pool.pickled("task", task)
         with_job = len(self._body) < _SMALL_JOB or self._submitted < 3 * self.width
         self._submitted += 1
         ticket = self._submit(_run_pickled, self._key, self._body if with_job else b"", task)
@@ -271,7 +269,7 @@ class FuturesExecutor:
             answer = self._wait(self._submit(_run_pickled, self._key, self._body, task))
         finished, content = answer
         if not finished:
-            raise load_error(content, f"a worker of {type(self._executor).__name__}")
+            raise room.shared_arena.load_error(content, f"a worker of {type(self._executor).__name__}")
         return pickle.loads(content)
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -329,9 +327,9 @@ def _run_pickled(key: bytes, body: bytes, task: bytes) -> tuple[bool, bytes] | N
     """
     try:
         job = _unpickled_job(key, body)
-        return None if job is None else (True, dump_value(job(pickle.loads(task))))
+        return None if job is None else (True, room.shared_arena.dump_value(job(pickle.loads(task))))
     except Exception as error:
-        return False, dump_error(error)
+        return False, room.shared_arena.dump_error(error)
 
 
 def _unpickled_job(key: bytes, body: bytes) -> Callable[[Any], Any] | None:

@@ -21,6 +21,8 @@ from shardex.errors import (
     UnknownFormatError,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*do not store the name of their field")
+
 FREE = {"tokens": sx.Array("uint16", (None,))}
 MAGIC = {"uint16": (20240520, 1), "uint32": (20240801, 7)}
 

@@ -25,6 +25,8 @@ from shardex.errors import (
     UnsafeError,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*do not store the name of their field")
+
 
 def save(path: Path, array: Any, **options: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)

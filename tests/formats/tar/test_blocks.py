@@ -101,9 +101,9 @@ def extended(kind: bytes, records: bytes) -> bytes:
 def test_pax_records_are_parsed() -> None:
     tail = member("0.txt", b"hello") + bytes(1024)
     found = list(members_of(extended(b"g", b"14 comment=ab\n") + extended(b"x", b"9 size=2\n") + tail, "x.tar"))
-    assert found == [("0.txt", 0, 2560, 2)]
+    assert found == [("0.txt", 1024, 2560, 2)]
     found = list(members_of(extended(b"g", b"9 size=2\n") + tail, "x.tar"))
-    assert found == [("0.txt", 0, 1536, 2)]
+    assert found == [("0.txt", 1024, 1536, 2)]
     found = list(members_of(extended(b"L", b"long/name.txt\0") + extended(b"K", b"link\0") + tail, "x.tar"))
     assert found == [("long/name.txt", 0, 2560, 5)]
     for kind, records, message in [

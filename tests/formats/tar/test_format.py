@@ -27,17 +27,18 @@ from shardex.errors import (
     AlreadyExistsError,
     ArgumentError,
     ClosedError,
+    DuplicateKeyError,
     FieldError,
     FormatError,
     NotFoundError,
     SchemaError,
+    ShardexError,
     StaleIndexError,
     TruncatedShardError,
+    UnknownKeyError,
     UnsafeError,
 )
 from shardex.features import (
-    COMPACT,
-    MSGPACK,
     Array,
     Bytes,
     ClassLabel,
@@ -49,15 +50,16 @@ from shardex.features import (
     Struct,
     Text,
     Value,
+    codecs,
 )
 from shardex.files import Files, Scan, find
 from shardex.formats import FORMATS, format_named, open_rows, tar
 from shardex.formats.tar import TarRows
-from shardex.formats.tar.blocks import header, padding
+from shardex.formats.tar.blocks import header, padding, shared_header
 from shardex.formats.tar.members import TarScanner, TarWriter, split_name
 from shardex.kernel import Ragged
 from shardex.rows import AbstractRows, Rows
-from shardex.sources import CachedSource, LocalSource, Source
+from shardex.sources import CachedSource, LocalSource, Source, open_source
 from tests.fake_remote import FakeRemote
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "atdata"
@@ -87,6 +89,12 @@ def pack(path: Path, files: Parts, format: int = tarfile.USTAR_FORMAT) -> Path:
 
 def open_tar(what: Any, **options: Any) -> TarRows:
     return cast(TarRows, open_rows(what, "tar", **options))
+
+
+def members(folder: Path) -> set[str]:
+    """Return the names of the members of the only tar of a folder."""
+    with tarfile.open(next(folder.glob("*.tar"))) as tar:
+        return set(tar.getnames())
 
 
 def all_samples(rows: TarRows) -> list[dict[str, Any]]:
@@ -160,7 +168,7 @@ def test_arrays_in_maps_stay_bytes_without_a_schema(tmp_path: Path) -> None:
     assert str(rows.features) == "__key__ text, x bytes, label text, score float64, tags json"
     columns = rows.read(np.array([10, 0]), ["x", "score"])
     assert columns.names == ["x", "score"]
-    assert COMPACT.decode(cast(list[bytes], columns["x"])[0]).tolist() == [10, 10, 10]
+    assert codecs.COMPACT.decode(cast(list[bytes], columns["x"])[0]).tolist() == [10, 10, 10]
     np.testing.assert_array_equal(columns["score"], [1.0, 0.0])
 
 
@@ -186,7 +194,7 @@ def test_arrays_inside_dicts_and_tuples_of_a_class(tmp_path: Path) -> None:
         assert str(sx.open(tmp_path / str(number), Nested)[1]) == str(one)
         plain = list(sx.open(tmp_path / str(number))[0].values())
         assert plain[-2:] == [{"x": [0, 1, 2]}, [[1.0, 1.0], 5]]
-    packed = MSGPACK.encode({"named": {"x": np.arange(3, dtype="int16")}, "pair": [np.ones(2, "float32"), 5]})
+    packed = codecs.MSGPACK.encode({"named": {"x": np.arange(3, dtype="int16")}, "pair": [np.ones(2, "float32"), 5]})
     found = sx.open(pack(tmp_path / "x.tar", {"0.msgpack": packed}), Nested)[0]
     assert_same(found.named["x"], np.arange(3, dtype="int16"))
     assert_same(found.pair[0], np.ones(2, "float32"))
@@ -332,8 +340,8 @@ def test_fields_of_images_are_written_with_an_extension(tmp_path: Path) -> None:
     image = np.zeros((4, 6, 3), np.uint8)
     schema = {"image": sx.Image(format="jpeg"), "png": sx.Image(), "mask": sx.Optional(sx.Image("L"))}
     data = sx.write(tmp_path / "d", [{"image": image, "png": image, "mask": image[..., 0]}], schema, format="tar")
-    assert data.fields == ["__key__", "image.jpg", "png", "mask.png"]
-    assert data[0]["image.jpg"].shape == (4, 6, 3) and data.stored[0]["image.jpg"][:2] == b"\xff\xd8"
+    assert {"000000000.image.jpg", "000000000.png", "000000000.mask.png"} == members(tmp_path / "d")
+    assert data.stored[0]["image"][:2] == b"\xff\xd8" and data.features["mask"] == schema["mask"]
     again = sx.open(tmp_path / "d", schema=schema)
     assert again.fields == ["__key__", "image", "png", "mask"] and again[0].mask.shape == (4, 6, 1)
 
@@ -353,10 +361,8 @@ def test_extension_gives_the_field_type(tmp_path: Path) -> None:
         "1.seg.json": b"null",
     }
     rows = open_tar(pack(tmp_path / "x.tar", files))
-    assert (
-        str(rows.features)
-        == "__key__ text, json json, txt text, cls int64, npy any[...], jpg image(format='jpeg') or none, seg.json json"
-    )
+    typed = "json json, txt text, cls int64, npy float64[1], jpg image(format='jpeg') or none, seg.json json"
+    assert str(rows.features) == f"__key__ text, {typed}"
     columns = rows.read(np.array([1, 0, 1]))
     assert columns["__key__"] == ["1", "0", "1"]
     assert columns["json"] == [[], {"a": 1}, []]
@@ -382,7 +388,7 @@ def test_only_requested_fields_are_read(tmp_path: Path) -> None:
 def test_schema_types_the_fields(tmp_path: Path) -> None:
     files = {
         "0.a.npy": npy(np.array([1, 2], np.float32)),
-        "0.b": COMPACT.encode(np.arange(3)),
+        "0.b": codecs.COMPACT.encode(np.arange(3)),
         "0.c": b"2.5",
         "0.d.json": b"true",
         "0.e": b"text",
@@ -636,13 +642,36 @@ def test_compressed_tar_raises(tmp_path: Path) -> None:
     for name, size in (("x.tar", 2000), ("x.tar.gz", 20)):
         path = tmp_path / name
         path.write_bytes(gzip.compress(os.urandom(size)))
-        with pytest.raises(FormatError, match=r"got one packed with gzip, .*; unpack it first: gzip -d"):
+        with pytest.raises(FormatError, match=r'got (a compressed one|one compressed with gzip); .* compressed="copy"'):
             open_tar(path)
-    (tmp_path / "x.tar").unlink()
-    with pytest.raises(
-        NotFoundError, match=r"expected .*, got only packed ones, such as x\.tar\.gz; unpack them first"
-    ):
+    with pytest.raises(FormatError, match="got one compressed with gzip"):  # x.tar is the content of x.tar.gz
         open_tar(tmp_path)
+    (tmp_path / "x.tar").rename(tmp_path / "y.tar")
+    with pytest.raises(FormatError, match=r"x\.tar\.gz: expected plain tars, got a compressed one; .*copy"):
+        open_tar(tmp_path)
+
+
+def test_compressed_tars_say_the_same_after_they_were_read(tmp_path: Path) -> None:
+    """The index of the content is no index of the compressed file, which is shorter."""
+    packed = tmp_path / "d" / "a.tar.gz"
+    packed.parent.mkdir()
+    content = pack(tmp_path / "a.tar", {f"{k}.txt": str(k).encode() for k in range(30)}).read_bytes()
+    packed.write_bytes(gzip.compress(content))
+    (tmp_path / "d" / "b.tgz").write_bytes(gzip.compress(content))
+    (tmp_path / "hidden.tar").write_bytes(gzip.compress(content))
+    options: list[dict[str, Any]] = [{}, {"format": "tar"}]
+    for _ in range(2):
+        for what in (packed, packed.parent, packed.parent / "*.t*", [packed], tmp_path / "hidden.tar"):
+            count = 60 if what in (packed.parent, packed.parent / "*.t*") else 30
+            for option in options:
+                with pytest.raises(
+                    ShardexError, match='compressed tars have no random access: open them with compressed="c'
+                ):
+                    sx.open(what, **option)
+                for how in ("copy", "access_points"):
+                    assert (
+                        len(sx.open(what, compressed=how, cache=tmp_path / "cache", progress=False, **option)) == count
+                    )
 
 
 @pytest.mark.parametrize(
@@ -756,7 +785,7 @@ def test_index_is_small(tmp_path: Path) -> None:
     rows = open_tar(tmp_path)
     assert len(rows) == count
     assert rows.index.nbytes <= 24 * count
-    assert set(rows.index.spans) == {"start", "cls.offset", "cls.length", "bin.offset", "bin.length"}
+    assert set(rows.index.spans) == {"start", "key", "cls.offset", "cls.length", "bin.offset", "bin.length"}
     picked = np.random.default_rng(0).permutation(count)[:1000]
     assert rows.read(picked, ["__key__"])["__key__"] == [f"{n:09d}" for n in picked]
 
@@ -1074,3 +1103,187 @@ def test_empty_arrays_inside_structs_keep_their_shape_or_are_refused(tmp_path: P
     assert sx.open(tmp_path / "known", schema=known)[0].s["a"].shape == (0, 2)
     with pytest.raises(SchemaError, match=r"whose shape a list cannot hold - at field s"):
         sx.write(tmp_path / "free", [sample], free, format="tar")
+
+
+# -- the schema in a tar --------------------------------------------------------------------------------------------
+
+DECLARED: dict[str, Any] = {
+    "d": dict,
+    "n": "int32",
+    "Label": sx.ClassLabel(["a", "b"]),
+    "x": sx.Array("float32", (3,)),
+    "note": str | None,
+    "ok": bool,
+    "X": bytes,
+    "cls": int,
+}
+
+
+def declared(k: int) -> dict[str, Any]:
+    return {
+        "d": {"k": k},
+        "n": k,
+        "Label": k % 2,
+        "x": np.full(3, k, "float32"),
+        "note": None,
+        "ok": k > 1,
+        "X": b"x",
+        "cls": k,
+    }
+
+
+def test_a_tar_alone_has_the_names_and_types_it_was_written_with(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", map(declared, range(5)), DECLARED, format="tar", shard_rows=2)
+    (tmp_path / "moved").mkdir()
+    shutil.copy(tmp_path / "d" / "shard-000001.tar", tmp_path / "moved" / "mine.tar")
+    alone = sx.open(tmp_path / "moved" / "mine.tar")
+    assert {name: alone.features[name] for name in DECLARED} == dict(Features.of(DECLARED))
+    assert [sample.n for sample in alone] == [2, 3] and alone[1].note is None
+    place = open_source("memory://moved/tar")
+    place.put("mine.tar", (tmp_path / "moved" / "mine.tar").read_bytes())
+    remote = sx.open(place.url, access="ranged", cache=tmp_path / "cache")
+    assert remote.features == alone.features and remote[1].x.tolist() == [3, 3, 3]
+    names = [member.partition(".")[2] for member in members(tmp_path / "moved") if member.startswith("000000003")]
+    assert sorted(names) == ["Label.cls", "X", "cls", "d.json", "n.cls", "ok.json", "x.npy"]
+    (one, _) = by_webdataset(tmp_path / "moved" / "mine.tar")
+    assert one["d.json"] == b'{"k":2}' and one["x.npy"] == npy(np.full(3, 2, "float32"))
+
+
+def test_tars_that_their_extensions_describe_have_no_schema(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"cls": 1, "txt": "a", "jpg": b"\xff\xd8"}], format="tar")
+    assert (tmp_path / "d" / "shard-000000.tar").read_bytes().startswith(b"000000000.cls")
+    assert str(sx.open(tmp_path / "d").features) == "__key__ text, cls int64, txt text, jpg image(format='jpeg')"
+
+
+def test_other_tools_and_old_tars_keep_their_names(tmp_path: Path) -> None:
+    pack(tmp_path / "d" / "a.tar", {"0.x.npy": npy([1.5, 2]), "0.json": b"{}"})
+    assert open_tar(tmp_path / "d").extensions == ["x.npy", "json"] and "x.npy" in open_tar(tmp_path / "d").features
+    write(tmp_path / "d", {"x": Array("float32", (2,)), "json": Json()}, [{"x": [3, 4], "json": 1}], "append")
+    both = open_tar(tmp_path / "d")  # the name that was written; types are those of the extensions
+    assert str(both.features) == "__key__ text, x any[...], json json"
+    assert [one["x"].dtype for one in all_samples(both)] == ["float64", "float32"]
+
+
+def test_appended_fields_fit_those_of_the_tars(tmp_path: Path) -> None:
+    write(tmp_path / "d", {"x": Array("float32", (2,)), "n": int}, [{"x": [1, 2], "n": 1}])
+    with pytest.raises(SchemaError, match=r"shard-000000\.tar: expected the field 'x' as float32\[2\].*got text"):
+        write(tmp_path / "d", {"x": str}, [], "append")
+    with pytest.raises(SchemaError, match="expected layout='parts' to append to this tar, got 'msgpack'"):
+        write(tmp_path / "d", {"y": str}, [], "append", layout="msgpack")
+    write(tmp_path / "d", {"x": Array("float32", (2,)), "y": str}, [{"x": [3, 4], "y": "b"}], "append")
+    rows = open_tar(tmp_path / "d")
+    assert str(rows.features) == "__key__ text, x float32[2], n int64 or none, y text or none"
+    assert [(one["n"], one["y"]) for one in all_samples(rows)] == [(1, None), (None, "b")]
+    with sx.create(tmp_path / "d", format="tar", mode="append") as out:  # the schema is that of the tars
+        out.append(x=[5, 6])
+        with pytest.raises(SchemaError, match="expected the fields"):
+            out.append(x=[5, 6], other=1)
+    write(tmp_path / "e", {"x": str}, [{"x": "a"}])
+    with pytest.raises(SchemaError, match=r"e/shard-000000\.tar: expected the field 'x' as float32\[2\].*schema="):
+        open_tar([str(tmp_path / "d" / "shard-000000.tar"), str(tmp_path / "e" / "shard-000000.tar")])
+
+
+def test_fields_of_maps_keep_their_types(tmp_path: Path) -> None:
+    schema = {"x": Array("float32", (2,)), "Note": str | None, "n": int}
+    write(tmp_path / "d", schema, [{"x": [1, 2], "n": 3}], layout="msgpack")
+    rows = open_tar(tmp_path / "d")
+    assert {name: rows.features[name] for name in schema} == dict(Features.of(schema))
+    assert all_samples(rows)[0]["x"].tolist() == [1, 2]
+
+
+def test_members_that_were_removed_or_added_later(tmp_path: Path) -> None:
+    write(tmp_path / "d", {"x": Array("float32", (2,)), "y": str}, [{"x": [1, 2], "y": "a"}])
+    path = tmp_path / "d" / "shard-000000.tar"
+    with tarfile.open(path) as tar:
+        head = tar.pax_headers
+    added = {"0.x.npy": npy(np.array([1, 2], "f4")), "0.x": b"other"}
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT, pax_headers=head) as tar:
+        for name, data in added.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    assert list(open_tar(tmp_path / "d", rebuild=True).features) == ["__key__", "x.npy", "x"]
+
+
+@pytest.mark.parametrize("record", [b"[]", b"{", b'{"x": 1}', b'{"x": {"kind": "value", "dtype": "no"}}', b"\xff"])
+def test_a_bad_schema_in_a_tar_raises(record: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(shared_header(record) + member("0.x.npy", npy([1])) + bytes(1024))
+    with pytest.raises(FormatError, match=r"a\.tar: expected a schema in the tar"):
+        open_tar(tmp_path / "a.tar")
+
+
+# -- arrays of one dtype and shape --------------------------------------------------------------------------------
+
+
+def test_equal_npy_members_are_typed(tmp_path: Path) -> None:
+    pack(tmp_path / "a.tar", {f"{k}.npy": npy(np.full((2, 3), k, "int16")) for k in range(3)})
+    pack(tmp_path / "b.tar", {f"{k}.{one}": npy(np.ones((2, 3), "int16")) for k in (3, 4) for one in ("npy", "z.npy")})
+    for what in (tmp_path / "a.tar", tmp_path):
+        rows = open_tar(what)
+        assert rows.features["npy"] == Array("int16", (2, 3))
+        all_samples(rows)
+    assert rows.features["z.npy"] == Optional(Array())  # not in all tars
+    table = sx.open(tmp_path / "a.tar").to_arrow()
+    assert sx.open(table)[2]["npy"].tolist() == [[2] * 3] * 2
+    assert len(sx.open(tmp_path / "a.tar").where("npy[1][1] = 2")) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.ones((3, 2), "int16"),
+        np.ones((2, 3), "uint16"),
+        np.ones(6, "int16"),
+        np.asfortranarray(np.ones((2, 3), "i2")),
+    ],
+)
+@pytest.mark.parametrize("together", [True, False])
+def test_npy_members_that_differ_stay_of_any_kind(other: Any, together: bool, tmp_path: Path) -> None:
+    """They have the same size in bytes."""
+    first = {f"{k}.npy": npy(np.full((2, 3), k, "int16")) for k in range(3)}
+    more = {"9.npy": npy(other)}
+    pack(tmp_path / "a.tar", {**first, **(more if together else {})})
+    if not together:
+        pack(tmp_path / "b.tar", more)
+    rows = open_tar(tmp_path)
+    assert rows.features["npy"] == Array()
+    np.testing.assert_array_equal(all_samples(rows)[3]["npy"], other)
+
+
+# -- samples by key -----------------------------------------------------------------------------------------------
+
+
+def test_samples_are_found_by_their_key(tmp_path: Path) -> None:
+    keys = [f"{folder}/{k:04d}" for folder in ("a", "é") for k in range(50)]
+    sx.write(tmp_path / "d", [{"__key__": key, "n": k} for k, key in enumerate(keys)], format="tar", shard_rows=30)
+    ds = sx.open(tmp_path / "d")
+    assert [ds.get(key).n for key in keys] == list(range(100))
+    assert ds.rows_of(keys[::-1]).tolist() == list(range(100))[::-1] and ds.rows_of([]).tolist() == []
+    assert ds[10:].rows_of(np.array(["a/0011"])).tolist() == [1] and ds.select("n").get("a/0003") == {"n": 3}
+    for key in ("a/50", "", "a/00", 7, None, b"a/0001"):
+        with pytest.raises(UnknownKeyError, match="expected the __key__ of a sample, got"):
+            ds.get(key)
+    with pytest.raises(KeyError):
+        ds[50:].get("a/0001")
+    with pytest.raises(ArgumentError, match="expected a list or an array of keys, got str"):
+        ds.rows_of("a/0001")
+    with pytest.raises(UnknownKeyError):
+        sx.open(pack(tmp_path / "e.tar", {})).get("x")
+
+
+def test_a_key_of_two_samples_raises(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        pack(tmp_path / f"{name}.tar", {"0.txt": name.encode(), f"{name}.txt": b""})
+    ds = sx.open(tmp_path)
+    assert ds.get("b").txt == ""
+    with pytest.raises(DuplicateKeyError, match=r"one sample with the key '0', got 2: .*a\.tar, .* and .*b\.tar, "):
+        ds.get("0")
+
+
+def test_numbers_of_keys_need_not_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardex.formats.tar.members.number_of", lambda data: 5)
+    monkeypatch.setattr("shardex.formats.tar.keys.number_of", lambda data: 5)
+    ds = sx.open(pack(tmp_path / "a.tar", {f"{k}.txt": str(k).encode() for k in range(3)}))
+    assert [ds.get(str(k)).txt for k in range(3)] == ["0", "1", "2"]
+    with pytest.raises(UnknownKeyError):
+        ds.get("3")

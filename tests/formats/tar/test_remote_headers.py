@@ -77,8 +77,8 @@ LONG = "a-very-long-folder-name/" * 6
 LAYOUTS: dict[str, tuple[Sizes, TarFormat, int, int, float]] = {
     # members, format, most round trips, most requests, most bytes as a part of the file
     "large, small, small": (samples(200, 80_000, 20, 2), tarfile.USTAR_FORMAT, 25, 250, 0.06),
-    "equal": (samples(3000, 20_000), tarfile.USTAR_FORMAT, 20, 3100, 0.03),
-    "three and one": (samples(300, 20_000, 20_000, 20_000, 5), tarfile.USTAR_FORMAT, 30, 1000, 0.05),
+    "equal": (samples(3000, 20_000), tarfile.USTAR_FORMAT, 20, 3100, 0.04),
+    "three and one": (samples(300, 20_000, 20_000, 20_000, 5), tarfile.USTAR_FORMAT, 30, 1000, 0.06),
     "uneven": (uneven(1000, 10_000, 30_000), tarfile.USTAR_FORMAT, 90, 1250, 0.06),
     "uneven, small, small": (uneven(1000, 60_000, 90_000, 20, 2), tarfile.USTAR_FORMAT, 90, 1250, 0.06),
     "uneven, GNU long names": (

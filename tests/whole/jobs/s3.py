@@ -27,7 +27,7 @@ def main() -> None:
     seen = np.concatenate([batch.x for batch in sx.Loader(ds, 64, shuffle=True, seed=0)])
     assert sorted(seen.tolist()) == list(range(500)) and os.listdir("cache")
     tars = sx.open(f"{url}/tars/shard-{{000000..000004}}.tar", cache=False)
-    assert len(tars) == 500 and tars[-1]["v.npy"][0] == 499
+    assert len(tars) == 500 and tars[-1]["v"][0] == 499
 
     with sx.edit(f"{url}/native") as tx:
         tx.update(0, x=-1)

@@ -24,7 +24,7 @@ from shardex.compat.atdata._steps import Steps, ViewOfAny, view_of
 from shardex.compat.atdata._stream import SampleStream, Shuffle, kept_rows, samples_of
 from shardex.compat.atdata.manifest import SampleLocation, query_fields, query_shards
 from shardex.errors import ArgumentError, FormatError, RowError
-from shardex.features import MSGPACK, describe
+from shardex.features import codecs, describe
 from shardex.rows import normalise, whole_number
 
 ST = TypeVar("ST")
@@ -127,7 +127,7 @@ class Dataset(Generic[ST]):
     def metadata(self) -> dict[str, Any] | None:
         """What is stored at `metadata_url`, as MessagePack, about the whole dataset."""
         if self._metadata is None and self.metadata_url is not None:
-            self._metadata = MSGPACK.decode(load(self.metadata_url))
+            self._metadata = codecs.MSGPACK.decode(load(self.metadata_url))
         return self._metadata
 
     @property

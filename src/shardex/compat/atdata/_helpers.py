@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardex.compat.atdata._checksums import ShardWriteResult, sha256_bytes, sha256_file, verify_checksums
 from shardex.errors import SchemaError, ShardexError
-from shardex.features import COMPACT, NPY, describe
+from shardex.features import codecs, describe
 
 __all__ = [
     "FORMAT_SERIALIZERS",
@@ -44,12 +44,12 @@ def array_to_bytes(x: NDArray[Any]) -> bytes:
     >>> bytes_to_array(array_to_bytes(np.arange(3)))
     array([0, 1, 2])
     """
-    return COMPACT.encode(x)
+    return codecs.COMPACT.encode(x)
 
 
 def bytes_to_array(b: bytes) -> NDArray[Any]:
     """Return the array of `array_to_bytes`, or of an ``.npy`` file, as a writable copy."""
-    found: NDArray[Any] = COMPACT.decode(b)
+    found: NDArray[Any] = codecs.COMPACT.decode(b)
     return found.copy(order="K")
 
 
@@ -57,12 +57,12 @@ def structured_to_bytes(x: NDArray[Any]) -> bytes:
     """Return an array of records as the bytes of an ``.npy`` file."""
     if not isinstance(x, np.ndarray) or x.dtype.names is None:
         raise SchemaError(f"expected an array with a structured dtype, got {describe(x)}")
-    return NPY.encode(x)
+    return codecs.NPY.encode(x)
 
 
 def bytes_to_structured(b: bytes) -> NDArray[Any]:
     """Return the array of `structured_to_bytes`."""
-    found: NDArray[Any] = NPY.decode(b)
+    found: NDArray[Any] = codecs.NPY.decode(b)
     return found.copy(order="K")
 
 

@@ -18,7 +18,7 @@ from shardex import samples as core
 from shardex.compat.atdata._helpers import FORMAT_SERIALIZERS, bytes_to_array
 from shardex.compat.atdata.lens import FieldsOf, Lens, LensNetwork
 from shardex.errors import FormatError, SchemaError
-from shardex.features import MSGPACK, describe, hints_of, without_aliases
+from shardex.features import codecs, describe, kinds
 
 T = TypeVar("T")
 DT = TypeVar("DT")
@@ -43,7 +43,7 @@ def _packed(values: Mapping[str, Any], name: str) -> bytes:
             out[field] = value if type(value) in (str, float, bool, bytes) else _encoded(value)
         except SchemaError as error:
             raise type(error)(f"{error} - at field {field} of {name}") from None
-    return MSGPACK.encode(out)
+    return codecs.MSGPACK.encode(out)
 
 
 def _encoded(value: Any) -> Any:
@@ -80,7 +80,7 @@ def _checked(value: Any) -> Any:
 
 
 def _unpacked(data: bytes, name: str) -> dict[str, Any]:
-    found = MSGPACK.decode(data)
+    found = codecs.MSGPACK.decode(data)
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise FormatError(f"expected the packed fields of a {name}, got {describe(found)}")
     return found
@@ -102,10 +102,10 @@ def _decoders_of(kind: type) -> dict[str, Decode]:
 def field_types(kind: type) -> dict[str, Any]:
     """Return the types of the fields of a sample class; names that are not defined here stay text."""
     try:
-        return dict(hints_of(kind))
+        return dict(kinds.hints_of(kind))
     except SchemaError:
         names = vars(sys.modules.get(kind.__module__, types))
-        return {one.name: without_aliases(_evaluated(one.type, names)) for one in dataclasses.fields(kind)}
+        return {one.name: kinds.without_aliases(_evaluated(one.type, names)) for one in dataclasses.fields(kind)}
 
 
 def _evaluated(hint: Any, names: dict[str, Any]) -> Any:

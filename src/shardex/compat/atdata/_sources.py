@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from shardex.errors import ArgumentError, ShardexError, storage_errors
 from shardex.files import expand_braces
-from shardex.sources import RangeFile, absolute_path, is_url, open_source, parent_of, storage
+from shardex.sources import absolute_path, compression, is_url, open_source, parent_of, storage
 
 __all__ = ["BlobSource", "S3Source", "URLSource"]
 
@@ -241,7 +241,7 @@ def _stream(address: str) -> IO[bytes]:
             copy.seek(0)
             on_error.pop_all()
             return copy
-    return cast("IO[bytes]", io.BufferedReader(RangeFile(source, name, source.stat(name).size), _BUFFER))
+    return cast("IO[bytes]", io.BufferedReader(compression.RangeFile(source, name, source.stat(name).size), _BUFFER))
 
 
 def load(address: str) -> bytes:

@@ -17,7 +17,7 @@ from shardex.compat.atdata._type_utils import is_ndarray_type
 from shardex.compat.atdata._waiting import Waiting, waiting
 from shardex.compat.atdata._write import write_samples
 from shardex.errors import SchemaError
-from shardex.features import hints_of
+from shardex.features import kinds
 
 __all__ = ["MockAtmosphere", "MockAtmosphereClient", "make_dataset", "make_samples", "mock_index"]
 
@@ -41,7 +41,7 @@ def make_samples(sample_type: type[ST], n: int = 10, seed: int | None = None) ->
     """
     if not dataclasses.is_dataclass(sample_type):
         raise SchemaError(f"expected a class made by @packable, got {sample_type!r}")
-    rng, hints = np.random.default_rng(seed), hints_of(sample_type)
+    rng, hints = np.random.default_rng(seed), kinds.hints_of(sample_type)
     fields = [one for one in dataclasses.fields(sample_type) if not _keeps_default(one, hints[one.name])]
     return [
         sample_type(**{one.name: _value(one.name, hints[one.name], number, rng) for one in fields})

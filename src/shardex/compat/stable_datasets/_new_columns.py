@@ -30,7 +30,8 @@ from shardex.compat.stable_datasets.schema import (
     VideoRef,
 )
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import is_pil_image, is_tensor
+from shardex.features import Image as ImageFeature
+from shardex.features import is_tensor
 
 Row = dict[str, Any]
 
@@ -47,7 +48,7 @@ def feature_of_values(values: SequenceOf[Any], name: str) -> FeatureType:
     Array3D(shape=(2, 3, 4), dtype='float32')
     """
     some = [_as_numpy(value) for value in values if value is not None]
-    if some and all(map(is_pil_image, some)):
+    if some and all(ImageFeature.of_value(one) is not None for one in some):
         return Image()
     shapes = {(one.shape, one.dtype.name) for one in some if isinstance(one, np.ndarray)}
     if len(shapes) == 1 and len(shape := (found := shapes.pop())[0]) in (3, 4):
@@ -160,7 +161,8 @@ class RowWriter:
         if data is None:
             return value
         fresh = self._formatter.format_row({name: data})[name]
-        same = np.array_equal(_as_numpy(fresh), _as_numpy(value)) if not is_pil_image(value) else fresh == value
+        is_picture = ImageFeature.of_value(value) is not None
+        same = fresh == value if is_picture else np.array_equal(_as_numpy(fresh), _as_numpy(value))
         return data if same else value
 
     def _encodable(self, row: Row) -> Row:

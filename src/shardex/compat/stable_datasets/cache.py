@@ -51,7 +51,7 @@ from shardex.errors import (
     storage_errors,
 )
 from shardex.formats.arrow import map_table
-from shardex.sources import locked_file, make_folder
+from shardex.sources import locks, make_folder
 from shardex.store import encode_ahead
 
 __all__ = [
@@ -154,7 +154,7 @@ def _written_features(shard: Path) -> core.Features | None:
         except pa.ArrowException as error:
             raise FormatError(f"{shard}: expected an Arrow file, got something else: {error}") from None
     try:
-        return core.Features.from_json(core.JSON.decode(metadata[_CORE_KEY]))
+        return core.Features.from_json(core.codecs.JSON.decode(metadata[_CORE_KEY]))
     except (KeyError, ShardexError):
         return None
 
@@ -240,7 +240,7 @@ def write_sharded_arrow_cache(
 
     with storage_errors(str(target), "create"):
         make_folder(str(target.parent))
-    with locked_file(f"{target}.lock") as lock:
+    with locks.locked_file(f"{target}.lock") as lock:
         if lock is not None and lock.is_locked:
             _remove_leftovers(target)
         with (
@@ -267,7 +267,7 @@ def write_sharded_arrow_cache(
 
 
 def _schema(features: Features) -> pa.Schema:
-    return features.to_arrow_schema().with_metadata({_CORE_KEY: core.JSON.encode(features.core.to_json())})
+    return features.to_arrow_schema().with_metadata({_CORE_KEY: core.codecs.JSON.encode(features.core.to_json())})
 
 
 def _remove_leftovers(target: Path) -> None:

@@ -39,7 +39,7 @@ from shardex.errors import (
     storage_errors,
 )
 from shardex.progress import Bar
-from shardex.sources import download_file, locked_file, make_folder
+from shardex.sources import download_file, locks, make_folder
 
 __all__ = [
     "CACHE_DIR_ENV_VAR",
@@ -246,7 +246,7 @@ class BaseDatasetBuilder:
         folder = self._folders(generator.name)[0]
         with storage_errors(str(folder), "create"):
             make_folder(os.path.abspath(folder.parent))
-        with locked_file(f"{folder}.build.lock"):
+        with locks.locked_file(f"{folder}.build.lock"):
             if (found := self._open(generator.name, warn=True)) is not None:
                 return found
             write_sharded_arrow_cache(

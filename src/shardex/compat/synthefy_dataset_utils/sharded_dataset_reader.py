@@ -23,7 +23,7 @@ from shardex.compat.synthefy_dataset_utils._errors import (
     errors_of_original,
 )
 from shardex.errors import ArgumentError, FormatError, NotFoundError, UnsafeError
-from shardex.features import NPY
+from shardex.features import codecs
 
 Sample = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 """The arrays of a sample by field, and its metadata."""
@@ -148,7 +148,7 @@ class ShardedDatasetReader:
 
     def _array(self, data: bytes) -> NDArray[Any]:
         try:
-            return NPY.decode(data).copy("K")  # type: ignore[no-any-return]
+            return codecs.NPY.decode(data).copy("K")  # type: ignore[no-any-return]
         except UnsafeError:
             if not self._allow_pickle:
                 raise

@@ -16,7 +16,7 @@ import numpy as np
 from shardex.compat.formats.columns_tar import ColumnsSession, NewShard, metadata_json
 from shardex.compat.synthefy_dataset_utils._errors import FieldNameError, errors_of_original
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import NPY
+from shardex.features import codecs
 
 
 class ShardHandle:
@@ -134,7 +134,7 @@ class ShardedDatasetWriter:
 
     def _encode(self, array: Any, where: str = "") -> bytes:
         try:
-            return NPY.encode(array)
+            return codecs.NPY.encode(array)
         except SchemaError as error:
             if not self._allow_pickle:
                 raise SchemaError(f"{error}{where}; allow_pickle=True stores objects as pickles") from None

@@ -12,16 +12,16 @@ import numpy as np
 
 from shardex.features import Feature, Features, Text, Value, unwrap_optional
 from shardex.formats.record_fields import Kinds
-from shardex.kernel import Columns, JsonColumn, JsonKind, JsonLineParser, Ranges, with_missing
+from shardex.kernel import Columns, Ranges, json_lines, with_missing
 
 _EXACT = 1 << 53
-_OF_FEATURES: dict[Feature, JsonKind] = {
+_OF_FEATURES: dict[Feature, json_lines.JsonKind] = {
     Value("int64"): "integer",
     Value("float64"): "number",
     Value("bool"): "bool",
     Text(): "text",
 }
-_OF_KINDS: dict[frozenset[str], JsonKind] = {
+_OF_KINDS: dict[frozenset[str], json_lines.JsonKind] = {
     frozenset({"int"}): "integer",
     frozenset({"long"}): "integer",
     frozenset({"int", "long"}): "integer",
@@ -37,7 +37,7 @@ _OF_KINDS: dict[frozenset[str], JsonKind] = {
 class LineColumns:
     """Reads fields of lines as columns."""
 
-    def __init__(self, parser: JsonLineParser, features: Features) -> None:
+    def __init__(self, parser: json_lines.JsonLineParser, features: Features) -> None:
         self._parser = parser
         self._optional = {name for name, feature in features.items() if feature.optional}
 
@@ -45,7 +45,7 @@ class LineColumns:
     def of(cls, features: Features, *, strict: bool) -> LineColumns | None:
         """Return a reader of fields; None if the kernel cannot parse them. `strict` refuses lines with other keys."""
         kinds = {name: _OF_FEATURES.get(unwrap_optional(feature)) for name, feature in features.items()}
-        parser = JsonLineParser.of(kinds, strict=strict)
+        parser = json_lines.JsonLineParser.of(kinds, strict=strict)
         return None if parser is None else cls(parser, features)
 
     def read(self, lines: Ranges) -> Columns | None:
@@ -73,14 +73,14 @@ def accepts(kinds: Kinds, lines: Ranges) -> bool:
     >>> accepts({"a": ["float"]}, lines)
     False
     """
-    parser = JsonLineParser.of(
+    parser = json_lines.JsonLineParser.of(
         {k: _OF_KINDS.get(frozenset(v) - {"null", "missing"}) for k, v in kinds.items()}, strict=True
     )
     found = None if parser is None else parser.parse(lines, texts=False)
     return found is not None and all(_are_of_kinds(column, set(kinds[name])) for name, column in found.items())
 
 
-def _are_of_kinds(column: JsonColumn, kinds: set[str]) -> bool:
+def _are_of_kinds(column: json_lines.JsonColumn, kinds: set[str]) -> bool:
     """Return whether values that the parser accepted are of these kinds."""
     counts = np.bincount(column.present, minlength=3)
     has_values = bool(kinds - {"null", "missing"})

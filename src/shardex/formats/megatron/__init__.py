@@ -139,8 +139,8 @@ def open(
     data, tables = _pairs(files)
     index = MegatronIndex(data, tables, unit)
     name, size = field_and_window(files, schema, index.dtype, None)
-    if size is not None:
-        raise SchemaError(f"{files}: expected an array of any length, as documents have, got {schema}")
+    if size is not None and len(other := np.setdiff1d(index.lengths() // index.dtype.itemsize, size)):
+        raise SchemaError(f"{files}: expected documents of {size} numbers, as in {schema}, got one of {other[0]}")
     return NumberRows(data, index, {field or name or "tokens": index.dtype}, None)
 
 
@@ -418,4 +418,6 @@ class MegatronWriter(NumberWriter):
         self._shards.lengths.append(len(record))
 
 
-FORMAT = Format(open, MegatronWriter, JoinShards(_OWNED, ".bin"), part_format="tokens", only_arrays=True)
+FORMAT = Format(
+    open, MegatronWriter, JoinShards(_OWNED, ".bin"), part_format="tokens", only_arrays=True, only_field="tokens"
+)

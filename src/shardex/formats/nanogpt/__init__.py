@@ -153,4 +153,6 @@ class NanogptWriter(NumberWriter):
                 )
 
 
-FORMAT = Format(open, NanogptWriter, JoinShards(_OWNED, ".bin"), part_format="tokens", only_arrays=True)
+FORMAT = Format(
+    open, NanogptWriter, JoinShards(_OWNED, ".bin"), part_format="tokens", only_arrays=True, only_field="tokens"
+)

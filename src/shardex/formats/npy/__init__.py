@@ -21,7 +21,7 @@ from shardex.errors import (
     ShardexError,
     TruncatedShardError,
 )
-from shardex.features import Array, Features, npy_header
+from shardex.features import Array, Features, codecs
 from shardex.files import Files
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.number_rows import (
@@ -105,7 +105,7 @@ def _read_head(source: Source, path: str, size: int) -> tuple[int, np.dtype[Any]
     if first.startswith(_MAGIC) and _FIRST < end < _LONGEST:
         first = first_bytes(source, path, end)
     try:
-        begin, dtype, shape, fortran = npy_header(memoryview(first))  # refuses Python objects
+        begin, dtype, shape, fortran = codecs.npy_header(memoryview(first))  # refuses Python objects
         dtype = number_dtype(dtype)
     except ShardexError as error:
         raise type(error)(f"{name}: {error}") from None
@@ -163,4 +163,4 @@ class NpyWriter(NumberWriter):
                     )
 
 
-FORMAT = Format(open, NpyWriter, JoinShards(_OWNED, ".npy"), only_arrays=True)
+FORMAT = Format(open, NpyWriter, JoinShards(_OWNED, ".npy"), only_arrays=True, only_field="tokens")

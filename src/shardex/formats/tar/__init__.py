@@ -6,9 +6,10 @@ per extension, decoded by the last part of it (``json``, ``txt``, ``cls``, ``npy
 and video; others stay bytes) or as the schema says: ``schema={"jpg": bytes}`` keeps bytes. If ``msgpack`` is the only
 extension (as atdata writes), the fields of that map are the fields.
 
-A field is written with the extension ``name.type``, because a tar stores only names: an array ``history`` becomes
-``history.npy`` and is read under that name, unless the schema given to `open` calls it ``history``. With
-``layout="msgpack"`` fields keep their names, and only the schema determines which bytes are arrays.
+A field is written with the extension ``name.type``, as others expect it: an array ``history`` becomes ``history.npy``.
+The schema in a global pax header at the beginning of the tar says that it is called ``history``; in tars of other
+writers, the schema given to `open` may say so. With ``layout="msgpack"`` fields keep their names, and only the schema
+determines which bytes are arrays.
 """
 
 from __future__ import annotations
@@ -26,17 +27,16 @@ from numpy.typing import NDArray
 from shardex.columns import check_fields
 from shardex.errors import FormatError, NotFoundError, SchemaError
 from shardex.features import (
-    MSGPACK,
-    NPZ,
+    Array,
     Feature,
     Features,
     Json,
     Media,
     Optional,
+    Struct,
     Text,
-    codec_for_extension,
-    to_columns,
-    to_sample,
+    codecs,
+    conversions,
     unwrap_optional,
 )
 from shardex.files import Files, Index
@@ -66,6 +66,7 @@ from shardex.formats.tar.blocks import (
     tar_series,
 )
 from shardex.formats.tar.fields import Where
+from shardex.formats.tar.keys import TarKeys
 from shardex.formats.tar.members import (
     KEY,
     OWNED,
@@ -74,13 +75,14 @@ from shardex.formats.tar.members import (
     check_end,
     check_truncated,
     keep_readable_part,
+    record_of,
     until_cut,
     warn_if_truncated,
 )
 from shardex.formats.tar.remote_headers import header_bytes
 from shardex.kernel import MISSING, Bytes, Column, Columns, Integers, Ranges, Segments
 from shardex.rows import media_in
-from shardex.sources import Source
+from shardex.sources import Source, compression
 from shardex.workers import ExecutorLike
 
 __all__ = [
@@ -122,10 +124,11 @@ def open(
     """
     read_truncated = check_truncated(truncated)
     tars = files.having(".tar") if files.folder else files
+    if packed := [path for path in files.paths if compression.tar_name(path) not in (None, *tars.paths)]:
+        where = files.source.full_name(packed[0])
+        raise FormatError(f"{where}: expected plain tars, got a compressed one; {compression.COMPRESSED_TAR}")
     if not tars.paths:
-        packed = files.having(*(f".tar.{kind}" for kind in ("gz", "bz2", "xz", "zst")), ".tgz").paths
-        found = f"only packed ones, such as {packed[0]}; unpack them first" if packed else "one without"
-        raise NotFoundError(errno.ENOENT, f"expected a folder with .tar files, got {found}", str(files))
+        raise NotFoundError(errno.ENOENT, "expected a folder with .tar files, got one without", str(files))
     index = Index.of(
         tars, TarScanner(read_truncated), rebuild=rebuild, progress=progress, workers=workers, executor=executor
     )
@@ -163,20 +166,48 @@ class TarRows(ExtractedRows):
         offsets = [name for name in index.columns if name.endswith(".offset") and index.spans[name][1]]
         self.extensions = [name.removesuffix(".offset") for name in offsets]
         self._as_map = self.extensions == ["msgpack"] and "msgpack" not in self._schema
+        self._recorded = self._recorded_schema()
+        self._is_typed = index.spans.get("schema", (0, 0))[0] > 0
+        """True if all tars have a recorded schema: otherwise some values may be only as their extension says."""
+        if self._as_map and self._is_typed and isinstance(recorded := self._recorded.get("msgpack"), Struct):
+            self._schema = Features({**recorded.fields, **self._schema})
         self._extension_of = {} if self._as_map else self._match_schema()
         self.extraction = Extraction(files, index.files, "tar")
+        self.key_lookup = TarKeys(self)
+
+    def _recorded_schema(self) -> Features:
+        """Return the features that the writer has recorded in the tars."""
+        if not self.index.spans.get("schema", (0, 0))[1]:
+            return Features({})
+        records = self.index.read("schema", self.index.starts[:-1]).tolist()
+        file_with = dict(zip(reversed(records), reversed(self.index.file_of_block.tolist()), strict=True))
+        found: Features | None = None
+        for file in sorted(file for record, file in file_with.items() if record):
+            where = self.files.name(file)
+            more = tar_fields.from_record(record_of(_FileBytes(self.data, file), where), where)
+            found = more if found is None else tar_fields.joined(found, more, where, self._schema)
+        assert found is not None
+        return found
 
     def _match_schema(self) -> dict[str, str | None]:
         """Return the extension of each field: its name, or the extension that it would be written with."""
+        written = {name: tar_fields.extension_of(name, feature).lower() for name, feature in self._recorded.items()}
         found: dict[str, str | None] = {}
         for name, feature in self._schema.items():
-            known = tar_fields.candidates(name, feature)
+            known = [written[name]] if name in written else tar_fields.candidates(name, feature)
             found[name] = next((extension for extension in known if extension in self.extensions), None)
             if found[name] is None and not feature.optional and len(self):
                 raise SchemaError(
                     f"{self.files}: expected the field {name!r}, got only {', '.join(self.extensions)} in the tars"
                 )
         field_of = {extension: name for name, extension in found.items()}
+        for name in self._recorded.keys() - found.keys():
+            if written[name] in self.extensions:
+                field_of.setdefault(written[name], name)
+            elif self._recorded[name].optional:
+                found[name] = None
+        taken = {name for name in field_of.values() if name in self.extensions and name not in field_of}
+        field_of = {extension: name for extension, name in field_of.items() if name not in taken}
         ordered: dict[str, str | None] = {field_of.get(ext, ext): ext for ext in self.extensions}
         return {**ordered, **found}
 
@@ -187,6 +218,11 @@ class TarRows(ExtractedRows):
             return Features({KEY: Text(), **self._found_in_maps.features("msgpack"), **self._schema})
         fields = {name: self._feature(name, extension) for name, extension in self._extension_of.items()}
         return Features({KEY: Text(), **fields})
+
+    @property
+    def stored_features(self) -> Features | None:
+        """All features, if the tars have a recorded schema."""
+        return self.features if self._is_typed else None
 
     @property
     def media_fields(self) -> Sequence[str]:
@@ -204,7 +240,7 @@ class TarRows(ExtractedRows):
     def _refuse_misfit(self, one: dict[str, Any], row: int) -> None:
         found = {name: value for name, value in one.items() if name not in self._schema}
         first = f"the fields were found in the first {self._found_in_maps.rows} of {len(self)} samples"
-        refuse_misfit(found, self.features, self.location(row), f"{first}: name the fields with schema=")
+        refuse_misfit(found, self.features, lambda: self.location(row), f"{first}: name the fields with schema=")
 
     def key_scan(self) -> KeyScan:
         """Return a scan without maps."""
@@ -223,20 +259,31 @@ class TarRows(ExtractedRows):
         return list(self.features)
 
     def _feature(self, name: str, extension: str | None) -> Feature:
-        if extension is None or name in self._schema:
+        if name in self._schema:
             return self._schema[name]
-        feature = tar_fields.feature_of_extension(extension)
-        if codec_for_extension(extension) is NPZ:
-            feature = self._npz_feature(name, extension)
+        if extension is None:
+            return self._recorded[name]
+        if self._is_typed and name in self._recorded:
+            feature = self._recorded[name]
+        elif codecs.codec_for_extension(extension) in (codecs.NPY, codecs.NPZ):
+            feature = self._feature_of_first(name, extension)
+        else:
+            feature = tar_fields.feature_of_extension(extension)
         return feature if self.index.spans[f"{extension}.offset"][0] else Optional(feature)
 
-    def _npz_feature(self, name: str, extension: str) -> Feature:
-        """Return the feature of the first `.npz` of an extension."""
+    def _feature_of_first(self, name: str, extension: str) -> Feature:
+        """Return the feature of the first `.npz` of an extension; of the first `.npy` if all headers are equal."""
+        of_value: Callable[[memoryview], Feature] = tar_fields.npz_feature
+        if codecs.codec_for_extension(extension) is codecs.NPY:
+            of_value = tar_fields.npy_feature
+            low, high = self.index.spans.get(f"{extension}.header", (0, 0))
+            if not 0 < low == high:
+                return Array()
         row = int(np.argmax(self.index.read(f"{extension}.offset", np.arange(len(self))) != 0))
         number, at = self.index.values(row)
         held = self.hold(np.array([row]), [name])
         view = self._view(extension, number, at)
-        feature: Feature = tar_fields.value(tar_fields.npz_feature, view, extension, lambda _: self.location(row))
+        feature: Feature = tar_fields.value(of_value, view, extension, lambda _: self.location(row))
         del held
         return feature
 
@@ -335,7 +382,7 @@ class TarRows(ExtractedRows):
                 self._refuse_misfit(one, row)
         typed = {n: [one.get(n, MISSING) for one in maps] for n in names if n in self._schema}
         plain = {n: [one.get(n) for one in maps] for n in names if n not in self._schema}
-        declared = to_columns(typed, len(rows), self._schema, where)
+        declared = conversions.to_columns(typed, len(rows), self._schema, where)
         return {**declared.data, **{n: inferred_column(column, self.features[n]) for n, column in plain.items()}}
 
     def _maps(self, rows: Integers) -> list[dict[str, Any]]:
@@ -415,7 +462,7 @@ class TarRows(ExtractedRows):
         if not self._found_in_maps.complete:
             self._refuse_misfit(one, row)
         declared = [name for name in names if name in self._schema]
-        found = {**one, **to_sample(one, declared, self._schema, lambda _: self.location(row))}
+        found = {**one, **conversions.to_sample(one, declared, self._schema, lambda _: self.location(row))}
         integers_to_floats(found, self._float_fields)
         return {name: self._key(number, at["start"]) if name == KEY else found.get(name) for name in names}
 
@@ -446,7 +493,7 @@ def _map_or_none(record: bytes) -> dict[str, Any] | None:
 
 
 def _map(view: memoryview, k: int, where: Where) -> dict[str, Any]:
-    one = tar_fields.value(MSGPACK.decode, view, "msgpack", where, k)
+    one = tar_fields.value(codecs.MSGPACK.decode, view, "msgpack", where, k)
     if not isinstance(one, dict) or not all(isinstance(name, str) for name in one):
         raise FormatError(f"expected a map with text as keys, got {type(one).__name__} - at {where(k)}, field msgpack")
     return one
@@ -457,6 +504,7 @@ FORMAT = Format(
     TarWriter,
     JoinShards(OWNED, ".tar", "shard"),
     name_field=KEY,
+    stores_schema=True,
     one_file=one_file,
     damaged=DamagedFiles(check_end, keep_readable_part),
 )

@@ -15,7 +15,7 @@ from zlib import adler32
 from shardex.errors import FormatError, SchemaError, TruncatedShardError, UnsafeError
 from shardex.files import Stage
 from shardex.formats.sample_writer import ShardSeries
-from shardex.sources import COMPRESSED
+from shardex.sources import compression
 
 BLOCK = 512
 """Headers and the bytes of members begin at multiples of this."""
@@ -23,6 +23,12 @@ _RECORD = 10240
 _LARGEST_OCTAL = 8**11 - 1
 _LONGEST_EXTENSION = 1 << 20
 _BUFFER = 1 << 20
+
+NPY_HEAD = 128
+"""Bytes of the header of a `.npy`, for arrays of numbers."""
+SCHEMA = "SHARDEX.schema"
+"""Name of the pax record with the schema of the samples, in a global header at the beginning of a tar."""
+_SCHEMA = SCHEMA.encode()
 
 ADVICE = '; copy it again, or read what is left with truncated="warn"'
 """End of the messages about tars that were cut off."""
@@ -47,11 +53,11 @@ class Member(NamedTuple):
     size: int
 
 
-def members_of(data: Any, where: str, start: int = 0) -> Iterator[Member]:
+def members_of(data: Any, where: str, start: int = 0, shared: dict[str, bytes] | None = None) -> Iterator[Member]:
     """Iterate over the regular files of a tar, from the header at `start` on; `where` is its path for error messages.
 
     `data` is the whole tar, or an object with a length that returns the bytes of slices. Raises an error at the end if
-    the tar was cut off there.
+    the tar was cut off there. The pax records of all members that follow (global headers) are added to `shared`.
 
     >>> tar = header("a/b.txt", 2) + b"hi" + padding(2) + bytes(1024)
     >>> list(members_of(tar, "x.tar"))
@@ -60,7 +66,7 @@ def members_of(data: Any, where: str, start: int = 0) -> Iterator[Member]:
     view, end = data, len(data)
     first = at = start
     local: dict[str, bytes] = {}
-    shared: dict[str, bytes] = {}
+    shared = {} if shared is None else shared
     while at + BLOCK <= end:
         block = bytes(view[at : at + BLOCK])
         if not _intact(block):
@@ -82,6 +88,8 @@ def members_of(data: Any, where: str, start: int = 0) -> Iterator[Member]:
         elif kind in EXTENDED:
             _extend(shared if kind == ord("g") else local, kind, view[begin : begin + size], at, where)
             at = begin + (size + 511 & -BLOCK)
+            if kind == ord("g"):
+                first = at
             continue
         else:
             at = begin if kind == ord("5") else begin + (size + 511 & -BLOCK)
@@ -193,7 +201,7 @@ def _extend(records: dict[str, bytes], kind: int, payload: Any, at: int, where: 
     plain = bytes(payload)
     if kind == ord("L"):
         records["path"] = plain.partition(b"\0")[0]
-    elif kind != ord("K") and any(word in plain for word in (b"path=", b"size=", b"GNU.sparse")):
+    elif kind != ord("K") and any(word in plain for word in (b"path=", b"size=", b"GNU.sparse", _SCHEMA)):
         found = _pax(plain, at, where)
         if any(key.startswith("GNU.sparse") for key in found):
             raise FormatError(
@@ -241,11 +249,10 @@ def _damaged(block: bytes, at: int, where: str) -> FormatError:
 
 
 def _compressed(head: bytes, where: str) -> FormatError | None:
-    for magic, tool in COMPRESSED.items():
+    for magic, tool in compression.COMPRESSED.items():
         if head.startswith(magic):
             return FormatError(
-                f"{where}: expected a plain tar, got one packed with {tool}, in which samples cannot be read in place; "
-                f"unpack it first: {tool} -d"
+                f"{where}: expected a plain tar, got one compressed with {tool}; {compression.COMPRESSED_TAR}"
             )
     return None
 
@@ -310,6 +317,17 @@ def header(name: str, size: int) -> bytes:
     return _header(b"././@PaxHeader", len(records), b"x") + records + padding(len(records)) + head
 
 
+def shared_header(record: bytes) -> bytes:
+    """Return a global pax header with a schema, which other readers of tars ignore.
+
+    >>> shared = {}; next(members_of(shared_header(b"{}") + header("a.txt", 0), "x.tar", 0, shared)), shared
+    (Member(name='a.txt', start=1024, begin=1536, size=0), {'SHARDEX.schema': b'{}'})
+    """
+    if len(records := _record(_SCHEMA, record)) > _LONGEST_EXTENSION:
+        raise SchemaError(f"expected a schema that fits into {_LONGEST_EXTENSION} bytes, got {len(record)}")
+    return _header(b"././@PaxHeader", len(records), b"g") + records + padding(len(records))
+
+
 def _record(key: bytes, value: bytes) -> bytes:
     rest = b" " + key + b"=" + value + b"\n"
     size = len(rest)
@@ -331,9 +349,9 @@ def _header(name: bytes, size: int, kind: bytes) -> bytes:
 
 
 def tar_series(
-    stage: Stage, name: Callable[[int], str], first: int = 0, *, rows: int, size: int | None = None
+    stage: Stage, name: Callable[[int], str], first: int = 0, *, rows: int, size: int | None = None, begin: bytes = b""
 ) -> ShardSeries:
-    """Return a series of tars in a stage; its records are whole blocks.
+    """Return a series of tars in a stage, each of which begins with `begin`; its records are whole blocks.
 
     >>> import os, tempfile; stage = Stage(os.path.join(tempfile.mkdtemp(), "new"), "create")
     >>> series = tar_series(stage, "{}.tar".format, rows=10)
@@ -341,7 +359,7 @@ def tar_series(
     10240
     """
     limit: dict[str, Any] = {} if size is None else {"size": size - 2 * BLOCK}
-    return ShardSeries(stage, name, first, rows=rows, buffer=_BUFFER, end=end_of_tar, **limit)
+    return ShardSeries(stage, name, first, rows=rows, buffer=_BUFFER, begin=begin, end=end_of_tar, **limit)
 
 
 def end_of_tar(size: int) -> bytes:

@@ -8,35 +8,28 @@ where all are `.npy` with the same header, otherwise one by one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.features import (
-    JSON,
-    MSGPACK,
-    NPY,
-    NPZ,
-    NUMBER,
-    TEXT,
     Array,
     Bytes,
-    Codec,
     Feature,
     Features,
     Json,
     Media,
+    Optional,
     Struct,
     Text,
     Value,
-    codec_for_extension,
+    codecs,
     contains,
-    media_of_extension,
-    npy_header,
-    to_columns,
+    conversions,
     unwrap_optional,
 )
 from shardex.kernel import Column, Ragged, Ranges, with_missing
@@ -44,12 +37,12 @@ from shardex.kernel import Column, Ragged, Ranges, with_missing
 Where = Callable[[int], str]
 """Returns the location of the k-th value of a column, for error messages."""
 
-_FEATURES: dict[Codec, Feature] = {
-    JSON: Json(),
-    MSGPACK: Json(),
-    TEXT: Text(),
-    NUMBER: Value("int64"),
-    NPY: Array(),
+_FEATURES: dict[codecs.Codec, Feature] = {
+    codecs.JSON: Json(),
+    codecs.MSGPACK: Json(),
+    codecs.TEXT: Text(),
+    codecs.NUMBER: Value("int64"),
+    codecs.NPY: Array(),
 }
 
 
@@ -59,7 +52,7 @@ def feature_of_extension(extension: str) -> Feature:
     >>> [str(feature_of_extension(one)) for one in ("seg.json", "cls", "png", "bin")]
     ['json', 'int64', 'image', 'bytes']
     """
-    return _FEATURES.get(codec_for_extension(extension)) or media_of_extension(extension) or Bytes()
+    return _FEATURES.get(codecs.codec_for_extension(extension)) or Media.of_extension(extension) or Bytes()
 
 
 def candidates(field: str, feature: Feature) -> list[str]:
@@ -75,9 +68,63 @@ def candidates(field: str, feature: Feature) -> list[str]:
     return [field.lower(), extension_of(field, feature).lower()]
 
 
+# -- the schema in a tar --------------------------------------------------------------------------------------------
+
+
+def to_record(features: Features, extensions: Mapping[str, str]) -> bytes:
+    """Return the features of the fields that the extensions do not tell, as JSON; empty if there are none.
+
+    Bytes that are called like an extension are files of that kind, and are read as such.
+
+    >>> to_record(Features({"jpg": Bytes(), "n": Value("int64")}), {"jpg": "jpg", "n": "n.cls"})
+    b'{"n":{"kind":"value","dtype":"int64"}}'
+    """
+    told = {name for name, feature in features.items() if isinstance(unwrap_optional(feature), Bytes)}
+    told |= {name for name, feature in features.items() if feature_of_extension(name) == feature}
+    untold = {name: one for name, one in features.items() if name not in told or extensions[name].lower() != name}
+    return msgspec.json.encode(Features(untold).to_json()) if untold else b""
+
+
+def from_record(record: bytes, where: str) -> Features:
+    """Return the features that `to_record` has encoded; an error names the tar."""
+    try:
+        return Features.from_json(msgspec.json.decode(record or b"{}"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ShardexError) as error:
+        raise FormatError(f"{where}: expected a schema in the tar, got {record[:40]!r}: {error}") from None
+
+
+def joined(known: Features, more: Features, where: str, declared: Container[str] = ()) -> Features:
+    """Return the features of several tars; a field that only some of them have is optional.
+
+    A field with two types raises an error, unless it is one of `declared`, whose features are not used.
+    """
+    fields = {}
+    for name in {**known, **more}:
+        one, other = known.get(name), more.get(name)
+        if one and other and name not in declared and unwrap_optional(one) != unwrap_optional(other):
+            raise SchemaError(
+                f"{where}: expected the field {name!r} as {one}, as in the tars before, got {other}; name its type "
+                "with schema="
+            )
+        fields[name] = one if one == other and one else Optional(one or other)
+    return Features(fields)
+
+
+# -- types of values ------------------------------------------------------------------------------------------------
+
+
+def npy_feature(header: memoryview) -> Feature:
+    """Return the feature of arrays with this header of a `.npy`; any array if the header does not determine them."""
+    try:
+        _, dtype, shape, _ = codecs.npy_header(header)
+        return Array(dtype.name, shape) if dtype.isnative and shape and all(shape) else Array()
+    except ShardexError:
+        return Array()
+
+
 def npz_feature(data: memoryview) -> Feature:
     """Return the feature of the arrays in an `.npz`: arrays of these names and dtypes, of any shape."""
-    dtypes = {name: array.dtype for name, array in NPZ.decode(data).items()}
+    dtypes = {name: array.dtype for name, array in codecs.NPZ.decode(data).items()}
     found = {name: Array(dtype.name if dtype.kind in "biufc" else None) for name, dtype in dtypes.items()}
     return Struct(found) if found else Json()
 
@@ -92,7 +139,7 @@ def extension_of(field: str, feature: Feature) -> str:
     ['history.npy', 'npy', 'jpg', 'id.txt']
     """
     extension = feature.file_extension(field)
-    if feature.codec(extension) is JSON and contains(feature, Bytes):
+    if feature.codec(extension) is codecs.JSON and contains(feature, Bytes):
         raise SchemaError(
             f"expected values that JSON can hold, got {feature} - at field {field} (name it {field}.msgpack)"
         )
@@ -121,7 +168,7 @@ def column(ranges: Ranges, extension: str, feature: Feature, where: Where) -> Co
         return stacked if inner.shape is None or inner.fixed else Ragged.from_stacked(stacked, shaped=not inner.ragged)
     decode = feature.codec(extension).decode
     values = [value(decode, view, extension, where, k) for k, view in enumerate(ranges.views())]
-    columns = to_columns({extension: values}, len(values), Features({extension: inner}), where)
+    columns = conversions.to_columns({extension: values}, len(values), Features({extension: inner}), where)
     return (columns.stack() if isinstance(inner, Array) else columns).data[extension]
 
 
@@ -142,7 +189,7 @@ def _stacked(ranges: Ranges, feature: Array) -> NDArray[Any] | None:
     if not len(ranges) or (ranges.length != ranges.length[0]).any():
         return None
     try:
-        start, dtype, shape, fortran = npy_header(ranges[:1].views()[0])
+        start, dtype, shape, fortran = codecs.npy_header(ranges[:1].views()[0])
     except ShardexError:
         return None
     size = dtype.itemsize * math.prod(shape)

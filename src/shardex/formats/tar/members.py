@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from shardex.errors import (
     ArgumentError,
@@ -24,11 +25,22 @@ from shardex.errors import (
     TruncatedShardError,
     UnsafeError,
 )
-from shardex.features import MSGPACK, Features, Opaque, Optional, Text, contains
+from shardex.features import Features, Opaque, Optional, Struct, Text, codecs, contains
 from shardex.files import Files, Index, Scan, find
 from shardex.formats.sample_writer import SeriesWriter, ShardSeries
 from shardex.formats.tar import fields as tar_fields
-from shardex.formats.tar.blocks import ADVICE, Member, MissingEndError, header, members_of, padding, tar_series
+from shardex.formats.tar.blocks import (
+    ADVICE,
+    NPY_HEAD,
+    SCHEMA,
+    Member,
+    MissingEndError,
+    header,
+    members_of,
+    padding,
+    shared_header,
+    tar_series,
+)
 from shardex.formats.tar.remote_headers import header_bytes
 from shardex.sources import LocalSource, Source
 
@@ -55,16 +67,21 @@ class TarScanner:
     @property
     def name(self) -> str:
         """Name and version of the scanner; a new version rebuilds indexes."""
-        return "tar 1 truncated" if self.read_truncated else "tar 1"
+        return "tar 2 truncated" if self.read_truncated else "tar 2"
 
     def scan(self, source: Source, path: str) -> Scan:
-        """Return `start`, and `.offset` (from there) and `.length` of each extension."""
-        where = os.path.join(source.url, path)
-        starts, rows, which, offsets, lengths = (array("q") for _ in range(5))
+        """Return `start`, and `.offset` (from there) and `.length` of each extension.
+
+        `key` is a number that stands for the key, `schema` one for the schema in the tar, and `.header` one for the
+        header of all `.npy` of an extension, if they are equal.
+        """
+        where, data = os.path.join(source.url, path), header_bytes(source, path)
+        starts, rows, which, offsets, lengths, headers, keys = (array("q") for _ in range(7))
         numbers: dict[str, int] = {}
         seen: list[int] = []
-        row, current, first = -1, "", 0
-        found, cuts = members_of(header_bytes(source, path), where), list[TruncatedShardError]()
+        row, current, first, schema = -1, "", 0, b""
+        shared: dict[str, bytes] = {}
+        found, cuts = members_of(data, where, shared=shared), list[TruncatedShardError]()
         for name, start, begin, size in until_cut(found, cuts) if self.read_truncated else found:
             if (split := split_name(name, where)) is None:
                 continue
@@ -72,6 +89,9 @@ class TarScanner:
             if key != current or row < 0:
                 row, current, first = row + 1, key, start
                 starts.append(start)
+                keys.append(number_of(key.encode("utf-8", "surrogateescape")))
+                if not row:
+                    schema = shared.get(SCHEMA, b"")
             if (number := numbers.get(extension, -1)) < 0:
                 number = _new_extension(extension, numbers, key, where)
                 seen.append(-1)
@@ -84,7 +104,11 @@ class TarScanner:
             which.append(number)
             offsets.append(begin - first)
             lengths.append(size)
-        scan = {"start": np.array(starts), **_by_extension(numbers, len(starts), rows, which, offsets, lengths)}
+            headers.append(_npy_header_number(data, begin, size) if extension.endswith("npy") else 0)
+        scan: Scan = {"start": np.array(starts), "key": np.array(keys)}
+        if schema:
+            scan["schema"] = np.full(len(starts), number_of(schema))
+        scan |= _by_extension(numbers, len(starts), rows, which, offset=offsets, length=lengths, header=headers)
         return _without_partial_sample(scan, cuts[0]) if cuts else scan
 
 
@@ -118,17 +142,43 @@ def _new_extension(extension: str, numbers: dict[str, int], key: str, where: str
     return numbers.setdefault(extension, len(numbers))
 
 
-def _by_extension(numbers: dict[str, int], count: int, *columns: array[int]) -> Scan:
-    rows, which, offsets, lengths = (np.array(column) for column in columns)
+def _by_extension(
+    numbers: dict[str, int], count: int, rows: array[int], which: array[int], **columns: array[int]
+) -> Scan:
+    """Return these columns by extension, an entry per sample; `header` only where that of all members is equal."""
+    row_of, arrays = np.array(rows), {name: np.array(column) for name, column in columns.items()}
     order = np.argsort(which, kind="stable")
-    bounds = np.searchsorted(which[order], np.arange(len(numbers) + 1))
+    bounds = np.searchsorted(np.array(which)[order], np.arange(len(numbers) + 1))
     scan: Scan = {}
     for extension, number in numbers.items():
-        of_extension = order[bounds[number] : bounds[number + 1]]
-        for name, values in ((f"{extension}.offset", offsets), (f"{extension}.length", lengths)):
-            scan[name] = np.zeros(count, np.int64)
-            scan[name][rows[of_extension]] = values[of_extension]
+        members = order[bounds[number] : bounds[number + 1]]
+        for name, values in arrays.items():
+            if name == "header":
+                if (headers := values[members]).min() == headers.max() > 0:
+                    scan[f"{extension}.{name}"] = np.full(count, headers[0])
+                continue
+            scan[f"{extension}.{name}"] = np.zeros(count, np.int64)
+            scan[f"{extension}.{name}"][row_of[members]] = values[members]
     return scan
+
+
+def number_of(data: bytes) -> int:
+    """Return a number above 0 that differs for other bytes."""
+    return xxhash.xxh3_64_intdigest(data) >> 1 | 1
+
+
+def _npy_header_number(data: Any, begin: int, size: int) -> int:
+    """Return the number of the header of a `.npy` member; 0 if it is unknown."""
+    head = bytes(data[begin : begin + min(size, NPY_HEAD)])
+    end = 10 + int.from_bytes(head[8:10], "little")
+    return number_of(head[:end]) if head.startswith(codecs.NPY_MAGIC + b"\1") and end <= len(head) else 0
+
+
+def record_of(data: Any, where: str) -> bytes:
+    """Return the schema that is recorded at the beginning of a tar; empty if there is none."""
+    shared: dict[str, bytes] = {}
+    next(members_of(data, where, shared=shared), None)
+    return shared.get(SCHEMA, b"")
 
 
 # -- damaged tars -------------------------------------------------------------------------------------------------
@@ -220,14 +270,15 @@ def _mapped(path: str) -> memoryview:
 class TarWriter(SeriesWriter):
     """Writes samples as members of ``shard-000000.tar`` and so on.
 
-    With ``layout="msgpack"`` a sample is one member: a map of all its fields, with arrays in the compact form.
+    Each tar begins with a global pax header that holds the schema, if the names of members do not tell it. With
+    ``layout="msgpack"`` a sample is one member: a map of all its fields, with arrays in the compact form.
 
     >>> import tempfile; folder = tempfile.mkdtemp()
     >>> from shardex.features import Array; from shardex.formats import open_rows
     >>> out = TarWriter(folder, Features.of({"history": Array("float32", (2,)), "cls": int}), mode="create")
     >>> out.append({"history": [1, 2], "cls": 7}); out.close()
     >>> open_rows(folder).sample(0)
-    {'__key__': '000000000', 'history.npy': array([1., 2.], dtype=float32), 'cls': 7}
+    {'__key__': '000000000', 'history': array([1., 2.], dtype=float32), 'cls': 7}
     """
 
     def __init__(
@@ -246,6 +297,10 @@ class TarWriter(SeriesWriter):
         fields = Features({name: feature for name, feature in features.items() if name != KEY})
         self._as_map = layout == "msgpack"
         self._extensions = _check_map_fields(fields) if self._as_map else _extensions_of(fields)
+        self._told = fields
+        if self._as_map and fields:
+            self._told = Features({"msgpack": Struct(dict(fields))})
+        self._record = tar_fields.to_record(self._told, self._extensions | {"msgpack": "msgpack"})
         features = Features({**fields, KEY: Optional(Text())})
         options: Any = {"prefix": prefix, "extension": ".tar", "rows": shard_rows, "size": shard_size, "digits": 6}
         super().__init__(path, mode, features, OWNED, **options)
@@ -253,7 +308,27 @@ class TarWriter(SeriesWriter):
         self._last_key: str | None = None
 
     def _series(self, name: Callable[[int], str], first: int, rows: int, size: int) -> ShardSeries:
-        return tar_series(self._stage, name, first, rows=rows, size=size)
+        begin = shared_header(self._record) if self._record else b""
+        return tar_series(self._stage, name, first, rows=rows, size=size, begin=begin)
+
+    def _check_existing(self) -> None:
+        place = LocalSource(self.path)
+        for path in self._stage.existing if self._told else ():
+            if path.lower().endswith(".tar"):
+                where = place.full_name(path)
+                known = tar_fields.from_record(record_of(place.load(path), where), where)
+                if known and ("msgpack" in known) != self._as_map:
+                    layouts = LAYOUTS if self._as_map else LAYOUTS[::-1]
+                    raise SchemaError(
+                        "{}: expected layout={!r} to append to this tar, got {!r}".format(where, *layouts)
+                    )
+                tar_fields.joined(known, self._told, where)
+
+    def _finish(self) -> None:
+        if not self._samples:  # other readers expect a member after a global header
+            self._record, path = b"", self._shards.path
+            self._shards = self._series(lambda _: path, 0, 1, 0)
+        super()._finish()
 
     def _encode(self, sample: Mapping[str, Any]) -> tuple[str, bytes]:
         fields = dict(sample)
@@ -271,7 +346,7 @@ class TarWriter(SeriesWriter):
     def _members(self, key: str, sample: dict[str, Any]) -> Iterator[bytes]:
         """Encode the fields that are present as one member each, or all of them as one map."""
         if self._as_map:
-            yield self._member(key, "msgpack", MSGPACK.encode(sample))
+            yield self._member(key, "msgpack", codecs.MSGPACK.encode(sample))
             return
         for name, value in sample.items():
             if value is not None or not self._features[name].optional:

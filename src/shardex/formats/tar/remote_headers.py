@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
-from shardex.formats.tar.blocks import BLOCK, EXTENDED, next_header
+from shardex.formats.tar.blocks import BLOCK, EXTENDED, NPY_HEAD, next_header
 from shardex.sources import ByteRange, Source
 
 LANES = 32
@@ -200,6 +200,8 @@ _NEAR = 2 << 10
 """A header this close to the one before is read together with it: of a small member, or after an extended header."""
 _LONGEST_RUN = 8 << 10
 """Maximum bytes from the first to the last of several near headers that are read together."""
+_HEADER = BLOCK + NPY_HEAD
+"""A header is read with the first bytes of its member, which may be those of a `.npy`."""
 _LONGEST_PERIOD = 8
 _STEPS = 4 * _LONGEST_PERIOD
 _FEWEST_GUESSES, _MOST_GUESSES = 4, 1024
@@ -291,7 +293,7 @@ class RemoteHeaders:
             else:
                 runs.append([at, at])
         self._after_guesses = at
-        found = [self._range(first, last + BLOCK - first) for first, last in runs[1:]]
+        found = [self._range(first, last + _HEADER - first) for first, last in runs[1:]]
         return [one for one in found if self._pieces.get(one.begin, one.end) is None]
 
 
@@ -299,13 +301,13 @@ def _near_run(steps: list[int]) -> int:
     """Return the bytes of a header and of those that are likely to follow close to it.
 
     >>> _near_run([80_000, 1024, 1024, 90_000, 1024]), _near_run([9000, 8000])
-    (2560, 512)
+    (2688, 640)
     """
     longest = run = 0
     for step in steps:
         run = run + step if step <= _NEAR else 0
         longest = max(longest, min(run, _LONGEST_RUN))
-    return longest + BLOCK
+    return longest + _HEADER
 
 
 def _period(steps: list[int]) -> list[int]:

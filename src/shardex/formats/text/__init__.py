@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Features, Text
+from shardex.features import Bytes, Features, Text
 from shardex.files import Files, Index, Scan
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.lines import BOM, LineRows, LineScanner, TextRows, data_files
@@ -39,16 +39,17 @@ def open(
     schema: Features | None = None,
     lines: bool | None = None,
     decode: str = "text",
+    field: str | None = None,
     rebuild: bool = False,
     progress: bool | None = None,
     workers: int | None = None,
     executor: ExecutorLike = None,
 ) -> TextRows:
-    """Open the lines of these files, or with ``lines=False`` whole files, as the field `text`.
+    """Open the lines of these files, or with ``lines=False`` whole files, as one field.
 
     By default documents such as ``a.md``, ``a.html`` and ``a.py`` are one sample each, and other files are lines.
 
-    ``decode="bytes"`` returns them undecoded in the field `data`.
+    ``decode="bytes"`` returns them undecoded. The field is called `field`, by default `text`, or `data` for bytes.
     """
     if decode not in ("text", "bytes"):
         raise ArgumentError(
@@ -60,6 +61,8 @@ def open(
     scanner = LineScanner(skip_blank=False) if lines else DocumentScanner()
     index = Index.of(files, scanner, rebuild=rebuild, progress=progress, workers=workers, executor=executor)
     kind = LineRows if lines else DocumentRows
+    if field is not None:
+        schema = Features({field: Text() if decode == "text" else Bytes()})
     return kind(files, index, decode, None if schema is None else Features.of(schema))
 
 
@@ -146,4 +149,4 @@ class TextWriter(SeriesWriter):
             raise SchemaError(f"expected text that UTF-8 can hold, got {text[:60]!r}: {error.reason}") from None
 
 
-FORMAT = Format(open, TextWriter, JoinShards(OWNED, ".txt"))
+FORMAT = Format(open, TextWriter, JoinShards(OWNED, ".txt"), only_field="text")

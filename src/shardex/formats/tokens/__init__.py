@@ -32,7 +32,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
-from shardex.features import JSON, Array, Features, other_metadata, plain_metadata
+from shardex.features import Array, Features, codecs, hf_metadata
 from shardex.files import Files, Index, Scan, Stage
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.number_rows import (
@@ -105,7 +105,9 @@ class TokensHeader:
     def write(self) -> bytes:
         """Return the bytes of the file; it has version 1 if the samples have one array."""
         optional = ("lengths", "arrays", "metadata")
-        return JSON.encode({name: value for name, value in asdict(self).items() if name not in optional or value})
+        return codecs.JSON.encode(
+            {name: value for name, value in asdict(self).items() if name not in optional or value}
+        )
 
 
 def check_array_names(names: Iterable[str]) -> None:
@@ -312,7 +314,7 @@ class TokenWriter(SeriesWriter):
                 f"{self.path}: expected samples as {HEAD} says ({found.samples}), got a schema of {mine.samples}"
             )
         if mine.metadata and mine.metadata != found.metadata:
-            raise other_metadata(self.path, found.metadata, mine.metadata)
+            raise hf_metadata.other_metadata(self.path, found.metadata, mine.metadata)
         return found
 
 
@@ -343,7 +345,7 @@ def _features_and_header(
         first,
         "uint32" if size is None else None,
         dict(others),
-        plain_metadata(metadata or {}),
+        hf_metadata.plain_metadata(metadata or {}),
     )
     return Features({name: Array(dtype, (size,)) for name, dtype in known.items()}), header
 

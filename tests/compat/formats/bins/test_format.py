@@ -33,7 +33,7 @@ from shardex.errors import (
     UnknownFormatError,
     UnsafeError,
 )
-from shardex.features import COMPACT, MSGPACK, NPY, Array, Bytes, Features, Json, Optional, Text, Value
+from shardex.features import Array, Bytes, Features, Json, Optional, Text, Value, codecs
 from shardex.files import Stage, find
 from shardex.formats import open_rows
 from shardex.rows import AbstractRows, Rows
@@ -131,7 +131,7 @@ def test_packets_that_are_not_dicts_become_the_field_data(tmp_path: Path) -> Non
 
 def test_arrays_in_packets_are_read(tmp_path: Path) -> None:
     arrays = [np.arange(3, dtype=np.float32) + k for k in range(4)]
-    for name, codec in (("npy", NPY), ("compact", COMPACT)):
+    for name, codec in (("npy", codecs.NPY), ("compact", codecs.COMPACT)):
         rows = opened(real(tmp_path / name, *map(codec.encode, arrays)), decode=name)
         column = rows.read(np.arange(4))["data"]
         assert isinstance(column, np.ndarray)
@@ -145,7 +145,7 @@ def test_schema_types_the_fields(tmp_path: Path) -> None:
     assert every(rows) == [{"payload": b"x"}]
     with pytest.raises(SchemaError, match="expected one field of bytes for decode='raw', got n int64"):
         opened(tmp_path / "d", schema=Features.of({"n": int}))
-    given = [MSGPACK.encode({"x": np.arange(2, dtype=np.int16), "n": 1}), MSGPACK.encode({"x": [1, 2]})]
+    given = [codecs.MSGPACK.encode({"x": np.arange(2, dtype=np.int16), "n": 1}), codecs.MSGPACK.encode({"x": [1, 2]})]
     path = real(tmp_path / "e", *given)
     rows = opened(path, decode="msgpack", schema=Features.of({"x": Array("int16", (2,)), "n": int | None}))
     assert cast(Any, rows.read(np.array([0, 1]))["x"]).tolist() == [[0, 1], [1, 2]]
@@ -298,14 +298,14 @@ def outcome(read: Callable[[int], dict[str, Any]], row: int) -> dict[str, Any] |
     ],
 )
 def test_packet_that_does_not_decode_raises(tmp_path: Path, decode: str, error: type[Exception], message: str) -> None:
-    good = {"json": b"{}", "msgpack": MSGPACK.encode({}), "npy": NPY.encode([1]), "text": b"x"}[decode]
+    good = {"json": b"{}", "msgpack": codecs.MSGPACK.encode({}), "npy": codecs.NPY.encode([1]), "text": b"x"}[decode]
     path = real(tmp_path / "d", good, b"\xc1nonsense")
     refused(path, 1, error, rf"bin00000001\.dat, sample 1: {message}", decode=decode)
 
 
 def test_pickled_packets_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "o.npy", np.array([{}], dtype=object))
-    path = real(tmp_path / "d", NPY.encode([1]), (tmp_path / "o.npy").read_bytes())
+    path = real(tmp_path / "d", codecs.NPY.encode([1]), (tmp_path / "o.npy").read_bytes())
     refused(path, 1, UnsafeError, r"bin00000001\.dat, sample 1: .* would run code", decode="npy")
     with pytest.raises(FormatError, match=r"expected one of the codecs compact, json, .*, got 'pickle'"):
         opened(path, decode="pickle")

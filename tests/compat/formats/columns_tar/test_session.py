@@ -22,14 +22,14 @@ from shardex.compat.formats.columns_tar import table as columns_tar_table
 from shardex.compat.formats.columns_tar.lookup import ColumnsLookup
 from shardex.compat.formats.columns_tar.session import ColumnsSession
 from shardex.errors import ArgumentError, ClosedError, FormatError, PathError, SchemaError, StorageFullError
-from shardex.features import NPY
+from shardex.features import codecs
 
 fork = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 def npy(sample: str, field: str, version: int = 0) -> bytes:
     """An array that says which sample and field it belongs to."""
-    return NPY.encode(np.array([f"{sample}|{field}|{version}"] * 200))
+    return codecs.NPY.encode(np.array([f"{sample}|{field}|{version}"] * 200))
 
 
 def check(root: Path) -> dict[str, dict[str, int]]:
@@ -43,7 +43,7 @@ def check(root: Path) -> dict[str, dict[str, int]]:
     for name, sample in stored.items():
         found[name] = {}
         for field, data in sample.arrays.items():
-            (content,) = {*NPY.decode(data).tolist()}
+            (content,) = {*codecs.NPY.decode(data).tolist()}
             whose, what, version = content.split("|")
             assert (whose, what) == (name, field)
             found[name][field] = int(version)

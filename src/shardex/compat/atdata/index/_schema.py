@@ -15,7 +15,7 @@ from shardex.compat.atdata._type_utils import (
     unwrap_optional,
 )
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import hints_of
+from shardex.features import kinds
 
 _ATDATA_URI_PREFIX = "atdata://local/schema/"
 _LEGACY_URI_PREFIX = "local://schemas/"
@@ -197,7 +197,7 @@ def _build_schema_record(sample_type: type, *, version: str, description: str | 
     if not dataclasses.is_dataclass(sample_type):
         raise SchemaError(f"expected a class made by @packable, got {sample_type!r}")
     fields = []
-    hints = hints_of(sample_type)
+    hints = kinds.hints_of(sample_type)
     for one in dataclasses.fields(sample_type):
         inner, optional = unwrap_optional(_without_notes(hints[one.name]))
         try:

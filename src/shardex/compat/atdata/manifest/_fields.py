@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from shardex.compat.atdata._type_utils import PRIMITIVE_TYPE_MAP, is_ndarray_type, unwrap_optional
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import hints_of
+from shardex.features import kinds
 
 AggregateKind = Literal["categorical", "numeric", "set"]
 _KINDS = typing.get_args(AggregateKind)
@@ -51,7 +51,7 @@ def resolve_manifest_fields(sample_type: type) -> dict[str, ManifestField]:
     if not (isinstance(sample_type, type) and dataclasses.is_dataclass(sample_type)):
         raise SchemaError(f"expected a class made by @packable, got {sample_type!r}")
     fields = {one.name for one in dataclasses.fields(sample_type)}
-    found = {name: _field_of(hint) for name, hint in hints_of(sample_type).items() if name in fields}
+    found = {name: _field_of(hint) for name, hint in kinds.hints_of(sample_type).items() if name in fields}
     return {name: one for name, one in found.items() if one is not None and not one.exclude}
 
 

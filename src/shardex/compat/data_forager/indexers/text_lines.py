@@ -24,7 +24,7 @@ from shardex.compat.data_forager.sample_generators.tokenization_with_aux import 
 from shardex.compat.formats.data_forager import decompressed_lines, find_lines_of
 from shardex.errors import ArgumentError, storage_errors
 from shardex.progress import Bar
-from shardex.sources import LocalSource, plain_name
+from shardex.sources import LocalSource, compression
 
 __all__ = [
     "FileTextLinesIndexer",
@@ -105,7 +105,7 @@ class FileTextLinesIndexer(Named):
         """Index the lines where they are: files, and parts of big ones, are scanned at the same time."""
         store = self._index_store
         for path in self._input_file_paths:
-            if plain_name(path) is not None:
+            if compression.plain_name(path) is not None:
                 raise ArgumentError(
                     f"{path}: expected a file that is not compressed, because an index points into it; decompress it "
                     "with unzip_files, or tokenize it"

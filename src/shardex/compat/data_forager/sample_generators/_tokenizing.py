@@ -26,10 +26,10 @@ from shardex.compat.data_forager.sample_generators._token_files import TokenFile
 from shardex.compat.data_forager.sample_generators.aux.common import AuxDataGenerator, Part
 from shardex.compat.data_forager.sample_generators.aux.loss_mask import LossMaskGenerator
 from shardex.compat.data_forager.sample_generators.common import SampleData
-from shardex.dataset import SampleFailure
 from shardex.errors import ArgumentError, SchemaError
-from shardex.kernel import count_newlines
-from shardex.sources import LocalSource, plain_name
+from shardex.kernel import gather
+from shardex.layers import SampleFailure
+from shardex.sources import LocalSource, compression
 from shardex.text import JoinedIds, TokenizerAdapter, adapter_of_function
 from shardex.workers import start_executor
 
@@ -191,10 +191,10 @@ class TokenizingGenerator(Named):
         return error
 
     def _place(self, line: Line) -> str:
-        if plain_name(self._input) is not None:
+        if compression.plain_name(self._input) is not None:
             return f"at {self._input}, byte {line.offset} of its content"
         folder, name = os.path.split(os.path.abspath(self._input))
-        number = count_newlines(LocalSource(folder).map(name)[: line.offset]) + 1
+        number = gather.count_newlines(LocalSource(folder).map(name)[: line.offset]) + 1
         return f"at {self._input}, line {number}"
 
     # -- parts to samples ------------------------------------------------------------------------------------------

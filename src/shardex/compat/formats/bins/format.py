@@ -25,7 +25,7 @@ from shardex.errors import (
     TruncatedShardError,
     UnknownFormatError,
 )
-from shardex.features import JSON, MSGPACK, RAW, Bytes, Feature, Features, Text, codec_by_name
+from shardex.features import Bytes, Feature, Features, Text, codecs
 from shardex.files import Files, find
 from shardex.formats import DictRows, Format, JoinShards, JsonEncoder, MakeDecoder, MappedIndex, SampleWriter
 from shardex.kernel import Bytes as Buffer
@@ -72,7 +72,7 @@ def _read_head(files: Files) -> tuple[str, Features | None]:
         return "raw", None
     name = os.path.join(files.source.url, HEAD)
     try:
-        head = JSON.decode(files.source.load(HEAD))
+        head = codecs.JSON.decode(files.source.load(HEAD))
         return str(head["decode"]), Features.from_json(head["schema"])
     except (ShardexError, KeyError, TypeError) as error:
         raise FormatError(f"{name}: expected codec and schema of the packets, got something else: {error}") from None
@@ -122,14 +122,14 @@ class BinRows(DictRows):
     _decode_errors = (ShardexError,)
 
     def __init__(self, files: Files, index: BinIndex, decode: str, schema: Features | None) -> None:
-        codec, feature = codec_by_name(decode), _FEATURES.get(decode)
+        codec, feature = codecs.codec_by_name(decode), _FEATURES.get(decode)
         if feature is not None:
             schema = Features({"data": feature}) if schema is None else schema
             if list(schema.values()) != [feature]:
                 raise SchemaError(f"expected one field of {feature} for decode={decode!r}, got {schema}")
         field = next(iter(schema)) if schema is not None and len(schema) == 1 else "data"
         super().__init__(files, index, schema, field, "bins")
-        self._decode, self._raw = codec.decode, codec is RAW
+        self._decode, self._raw = codec.decode, codec is codecs.RAW
         self._make_decoder = _DECODERS.get(decode)
         self.in_python = not self._raw
 
@@ -237,7 +237,7 @@ class BinWriter(SampleWriter):
         self._turns = range(splits) if isinstance(splits, int) else splits
         if not len(self._turns) or not (min(self._turns) >= 0 and max(self._turns) < _LARGEST):
             raise ArgumentError(f"expected at least one split, got {splits}")
-        self._pack = JsonEncoder(features) if self._codec == "json" else MSGPACK.encode
+        self._pack = JsonEncoder(features) if self._codec == "json" else codecs.MSGPACK.encode
         super().__init__(path, mode, features, owned, publish_last=(HEAD, INDEX))
         self._before = self._existing_bins()
         """Bytes of each bin that is appended to; others may be added to them before the new ones are published."""
@@ -307,7 +307,7 @@ class BinWriter(SampleWriter):
     def _finish(self) -> None:
         self._flush()
         if self._codec != "raw" and HEAD not in self._stage.existing:
-            self._stage.place.put(HEAD, JSON.encode({"decode": self._codec, "schema": self._features.to_json()}))
+            self._stage.place.put(HEAD, codecs.JSON.encode({"decode": self._codec, "schema": self._features.to_json()}))
 
 
 def _moved(entries: bytes, sizes: Mapping[str, int]) -> bytes:

@@ -24,7 +24,7 @@ from shardex.compat.formats.columns_tar.table import (
     stored_folder,
 )
 from shardex.errors import ArgumentError, FormatError, SchemaError
-from shardex.features import NPY, Array, Feature, Features, Json, Optional, Struct, Text, unwrap_optional
+from shardex.features import Array, Feature, Features, Json, Optional, Struct, Text, codecs, unwrap_optional
 from shardex.formats import SampleWriter, ShardSeries
 from shardex.formats.tar import header, padding, tar_series
 
@@ -70,7 +70,7 @@ class ColumnsWriter(SampleWriter):
 
     def _encode(self, sample: Mapping[str, Any]) -> tuple[str | None, str, dict[str, bytes]]:
         """Return the id if there is one, the metadata as JSON, and the bytes of the arrays that are there."""
-        arrays = {name: NPY.encode(sample[name]) for name in self._series if sample[name] is not None}
+        arrays = {name: codecs.NPY.encode(sample[name]) for name in self._series if sample[name] is not None}
         return sample["id"], metadata_json(sample["metadata"]), arrays
 
     def _store(self, record: tuple[str | None, str, dict[str, bytes]]) -> None:

@@ -23,7 +23,7 @@ from shardex.files import Files, Index, IndexedFile, Scan, Stage, find, probe, s
 from shardex.formats import LineRows, LineScanner, map_files
 from shardex.formats.jsonl import JSON_LINES
 from shardex.kernel import Integers, Segments
-from shardex.sources import ByteRange, LocalSource, Source, Stat, plain_name
+from shardex.sources import ByteRange, LocalSource, Source, Stat, compression
 
 RECORD = "shardex.json"
 """Name of the file with the `IndexRecord`."""
@@ -178,7 +178,7 @@ def find_lines_of(paths: Sequence[str], desc: str, progress: bool | None = None)
 
 def decompressed_lines(path: str) -> LineRows | None:
     """Return the lines of a compressed file, without their ends; None if its name is not that of a compressed one."""
-    if plain_name(path) is None:
+    if compression.plain_name(path) is None:
         return None
     files = find(path)
     scanner = LineScanner(files.paths[0].lower().endswith(JSON_LINES))

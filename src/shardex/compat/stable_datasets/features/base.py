@@ -15,7 +15,7 @@ from shardex.errors import MissingExtraError, SchemaError
 from shardex.features import features_of_arrow
 
 _TYPES: dict[str, pa.DataType] = {
-    **{name: pa.from_numpy_dtype(np.dtype(name)) for name in core.SCALARS},
+    **{name: pa.from_numpy_dtype(np.dtype(name)) for name in core.dtypes.SCALARS},
     "string": pa.string(),
     "binary": pa.binary(),
 }
@@ -259,7 +259,7 @@ def _as_array(value: Any, feature: FeatureType) -> np.ndarray[Any, Any] | None:
     while isinstance(feature, Sequence):
         feature = feature.feature
     dtype = "int64" if isinstance(feature, ClassLabel) else getattr(feature, "dtype", "")
-    if not isinstance(feature, Value | ClassLabel) or dtype not in core.SCALARS:
+    if not isinstance(feature, Value | ClassLabel) or dtype not in core.dtypes.SCALARS:
         return None
     try:
         return np.array(value, dtype)

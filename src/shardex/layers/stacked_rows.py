@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.columns import check_fields
-from shardex.dataset.layers import Layer
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Array, ClassLabel, Feature, Features, Value, unwrap_optional
 from shardex.kernel import Columns, Integers, Masked, digest, pooled_empty
+from shardex.layers.layers import Layer
 from shardex.rows import AbstractRows
 from shardex.samples import DictSample
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import shardex as sx
-from shardex.dataset.function_calls import batch_result, place_of_rows, sample_results
 from shardex.errors import SchemaError
+from shardex.layers.function_calls import batch_result, place_of_rows, sample_results
 
 
 class Point(NamedTuple):

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.dataset import ListRows
-from shardex.dataset.layers import TypedRows
-from shardex.dataset.map_rows import MapRows
 from shardex.errors import ArgumentError, FieldError, SchemaError
+from shardex.layers.layers import TypedRows
+from shardex.layers.map_rows import MapRows
 from shardex.testing import Case, RowsSuite
 
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.dataset.field_decoders import (
+from shardex.errors import ArgumentError, FormatError, SchemaError
+from shardex.features import Feature, Features, Image, Media, Optional, Video, unwrap_optional
+from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest, values_of, with_missing
+from shardex.layers.field_decoders import (
     Decoding,
     FieldDecoder,
     Generators,
@@ -25,16 +28,10 @@ from shardex.dataset.field_decoders import (
     is_decoded,
     parse_decodings,
 )
-from shardex.dataset.function_calls import copied
-from shardex.dataset.layers import Layer, TypedRows
-from shardex.errors import ArgumentError, FormatError, SchemaError
-from shardex.features import Feature, Features, Image, Media, Optional, Video, unwrap_optional
-from shardex.kernel import MISSING, Column, Columns, Integers, Masked, Ragged, digest, values_of, with_missing
+from shardex.layers.function_calls import copied
+from shardex.layers.layers import Layer, TypedRows
 from shardex.rows import AbstractRows, media_in
 from shardex.samples import DictSample
-
-if TYPE_CHECKING:
-    from shardex.dataset.dataset import Dataset
 
 Decodings = Mapping[str, Decoding]
 
@@ -274,17 +271,19 @@ def with_decodings(rows: AbstractRows, decodings: Decodings) -> AbstractRows:
     return MediaRows(rows, decodings) if decodings else rows
 
 
-def decode_view(view: Dataset[Any], form: Any, fields: Mapping[str, Any], *, random: bool = False) -> AbstractRows:
-    """Return the rows of a view with media decoded in other forms; `random` steps are for loaders only."""
-    rows = undecoded(view.rows)
+def decoded_rows(
+    given: AbstractRows, names: Sequence[str] | None, form: Any, fields: Mapping[str, Any], *, random: bool = False
+) -> AbstractRows:
+    """Return rows with media decoded in other forms: all, or of the named fields; `random` is for loaders only."""
+    rows = undecoded(given)
     features = rows.features
-    known = {n: features[n] for n in rows.media_fields if view.chosen is None or n in view.chosen}
-    if not known and (lost := media_in(view.features)):
+    known = {n: features[n] for n in rows.media_fields if names is None or n in names}
+    if not known and (lost := media_in(given.features if names is None else given.features.select(names))):
         raise ArgumentError(
             f"expected a dataset whose media are stored bytes, got results of a function - at field {lost[0]}; call "
             "decode before map"
         )
-    before = decodings_of(view.rows)
+    before = decodings_of(given)
     chosen = parse_decodings(known, form, fields, before)
     for name, one in chosen.items():
         if one.random and not random:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.dataset import Dataset
-from shardex.dataset.map_rows import unchanged
-from shardex.dataset.media_rows import MediaRows
 from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.kernel import Masked, Ragged
+from shardex.layers.map_rows import unchanged
+from shardex.layers.media_rows import MediaRows
 
 SCHEMA = {"image": sx.Image(), "label": int}
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from shardex.dataset import sql_sandbox as sandbox
-from shardex.dataset.sql_sandbox import RefusedError, parse, run
+from shardex.dataset import sql_syntax as sandbox
+from shardex.dataset.sql_syntax import RefusedError, parse, run
 
 TABLE = pa.table({"x": [1, 2, 3]})
 

@@ -6,6 +6,7 @@ time. Lists and structs with media inside are decoded value by value. Room `medi
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shardex import media
 from shardex.errors import ArgumentError, MissingExtraError, ShardexError, nearest
 from shardex.features import (
     Audio,
@@ -23,13 +25,11 @@ from shardex.features import (
     Optional,
     Struct,
     Video,
-    channels_last,
     is_tensor,
     unwrap_optional,
 )
 from shardex.features import Sequence as ListOf
 from shardex.kernel import Column, Columns
-from shardex.media import ImageStep, Resize, decode_audios, decode_images, decode_videos, encode_image
 
 FORMS = ("numpy", "torch", "pil", "bytes")
 """Forms of decoded media: arrays (channels last), tensors (channels before height, width or frames of audio), PIL
@@ -48,7 +48,7 @@ class Decoding:
     """
 
     form: str = "numpy"
-    steps: tuple[ImageStep, ...] = ()
+    steps: tuple[media.ImageStep, ...] = ()
     feature: Media | None = None
 
     @property
@@ -115,7 +115,7 @@ def _parse(given: Any, default: Decoding, name: str) -> Decoding:
         return Decoding(_form_after(default) if given.decode else "bytes", (), given)
     steps = tuple(given) if isinstance(given, list | tuple) else (given,)
     for step in steps:
-        if not isinstance(step, ImageStep):
+        if not isinstance(step, media.ImageStep):
             raise ArgumentError(
                 f"expected a form ({', '.join(FORMS)}), False, steps such as sx.media.Resize(256), or options such as "
                 f"sx.Audio(rate=16000), got {step!r:.200} for {name}"
@@ -178,7 +178,7 @@ class FieldDecoder:
         decoded.
         """
         if isinstance(self.feature, Media) and is_tensor(value):
-            return channels_last(value, self.feature)
+            return self.feature.channels_last(value)
         return value if isinstance(value, np.ndarray) or value is None else self.value(value)
 
     def _nested(self, feature: Feature, value: Any) -> Any:
@@ -207,18 +207,18 @@ class ImageDecoder(FieldDecoder):
 
     @cached_property
     def _options(self) -> dict[str, Any]:
-        steps = self.decoding.steps if self.feature.size is None else (Resize(self.feature.size), *self.decoding.steps)
-        return {"mode": self.feature.mode, "steps": steps}
+        resized = () if self.feature.size is None else (media.Resize(self.feature.size),)
+        return {"mode": self.feature.mode, "steps": (*resized, *self.decoding.steps)}
 
     def column(self, values: Sequence[Any], generators: Generators | None = None) -> Column:
         """Return the images as one array if all have one size, otherwise as a `Ragged`; tensors as a list."""
         stored = [value if isinstance(value, bytes | memoryview) else self._encoded(value) for value in values]
-        found = decode_images(stored, generators=generators, **self._options)
+        found = media.decode_images(stored, generators=generators, **self._options)
         convert = _CONVERSIONS.get(self.decoding.form)
         return found if convert is None else [convert(one) for one in found]
 
     def _encoded(self, value: Any) -> bytes:
-        return encode_image(channels_last(value, self.feature) if is_tensor(value) else value)
+        return media.encode_image(self.feature.channels_last(value) if is_tensor(value) else value)
 
     def value(self, value: Any) -> Any:
         """Return one image."""
@@ -229,13 +229,18 @@ class ClipDecoder(FieldDecoder):
     """Decodes audio or video: many at a time, in threads."""
 
     feature: Audio | Video
-    decode_many: ClassVar[Callable[..., Any]]
+    axis: ClassVar[int]
+    """Axis of the channels in tensors."""
+
+    @abstractmethod
+    def decode_many(self, stored: Sequence[bytes], **options: Any) -> Any:
+        """Return the arrays of many files."""
 
     def column(self, values: Sequence[Any], generators: Generators | None = None) -> Column:
         """Return one array if the options say that all have one shape, otherwise a `Ragged`; tensors as a list."""
         stored = [self._stored(value) for value in values]
         options = {name: getattr(self.feature, name) for name in self.options}
-        found = type(self).decode_many(stored, generators=generators, **options)
+        found = self.decode_many(stored, generators=generators, **options)
         return [_to_tensor(one, self.axis) for one in found] if self.decoding.form == "torch" else found
 
     def _stored(self, value: Any) -> bytes:
@@ -247,17 +252,17 @@ class ClipDecoder(FieldDecoder):
         """Return one value decoded."""
         return self.column([value])[0]
 
-    axis: ClassVar[int]
-    """Axis of the channels in tensors."""
-
 
 class AudioDecoder(ClipDecoder):
     """Decodes audio."""
 
     feature: Audio
     options = ("rate", "mono", "begin", "frames", "sampling", "pad")
-    decode_many = decode_audios
     axis = -2
+
+    def decode_many(self, stored: Sequence[bytes], **options: Any) -> Any:
+        """Return the arrays of many files of audio."""
+        return media.decode_audios(stored, **options)
 
 
 class VideoDecoder(ClipDecoder):
@@ -265,8 +270,11 @@ class VideoDecoder(ClipDecoder):
 
     feature: Video
     options = ("frames", "stride", "sampling", "begin", "pad", "size")
-    decode_many = decode_videos
     axis = -3
+
+    def decode_many(self, stored: Sequence[bytes], **options: Any) -> Any:
+        """Return the arrays of many videos."""
+        return media.decode_videos(stored, **options)
 
 
 def _to_tensor(values: Any, axis: int = -3) -> Any:

@@ -2,28 +2,25 @@
 
 `TypedRows` convert the fields of the rows below to those of a class, column by column; `RenamedRows` have other names
 for fields; `map_rows` has those that call a function. Orders, keys and file names of the rows below stay valid.
-Every layer has a sample type. `ComposedRows` are no layer: each of their rows is made of several samples of a dataset.
+Every layer has a sample type.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.columns import check_fields
-from shardex.errors import RowError, SchemaError
-from shardex.features import ClassLabel, Feature, Features, Optional, Text, unwrap_optional
+from shardex.errors import SchemaError
+from shardex.features import ClassLabel, Feature, Features, Optional, Text
 from shardex.kernel import Columns, Integers, digest, values_of
 from shardex.rows import AbstractRows, Keyed, remember
 from shardex.samples import ClassFitter, DictSample, feature_in_class, record_of, schema_conflicts
-
-if TYPE_CHECKING:
-    from shardex.dataset.dataset import Dataset
 
 
 class Layer(AbstractRows):
@@ -80,38 +77,6 @@ def innermost_rows(rows: AbstractRows) -> AbstractRows:
 def sample_type_of(rows: AbstractRows, fields: Sequence[str] | None) -> type[Any]:
     """Return the type of the samples of rows; it is `DictSample` if only some fields are chosen."""
     return rows.sample_type if fields is None and isinstance(rows, Layer) else DictSample
-
-
-class ComposedRows(AbstractRows):
-    """Rows whose samples are made of several samples of a dataset: windows, packs."""
-
-    @property
-    @abstractmethod
-    def source(self) -> Dataset[Any]:
-        """The dataset."""
-
-    @property
-    def in_python(self) -> bool:
-        """True if the dataset is read in Python."""
-        return self.source.in_python
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """What was stored with the dataset."""
-        return self.source.metadata
-
-    def check_rows(self, rows: Integers) -> Integers:
-        """Return row numbers as int64; raise if one is outside."""
-        rows = np.asarray(rows, np.int64)
-        if len(rows) and int(rows.view(np.uint64).max()) >= len(self):
-            raise RowError(f"expected rows from 0 to {len(self) - 1}, got {rows.min()} to {rows.max()}")
-        return rows
-
-
-def source_rows(rows: AbstractRows) -> AbstractRows:
-    """Return the rows under all layers, windows and packs."""
-    inner = innermost_rows(rows)
-    return source_rows(inner.source.rows) if isinstance(inner, ComposedRows) else inner
 
 
 # -- fields of a class -----------------------------------------------------------------------------------------
@@ -366,13 +331,3 @@ class ClassNameRows(RenamedRows):
     def sql_columns(self, names: Sequence[str]) -> pa.Table:
         """Return the columns below, or names."""
         return AbstractRows.sql_columns(self, names)
-
-
-def in_classes_of(dataset: Dataset[Any], schema: Features) -> Dataset[Any]:
-    """Return a dataset that is to be written with a schema: by name where this has other classes, or text."""
-    have = {name: unwrap_optional(feature) for name, feature in dataset.features.items()}
-    want = {name: unwrap_optional(feature) for name, feature in schema.items()}
-    named = {name for name, feature in want.items() if isinstance(feature, ClassLabel | Text)}
-    classes = {name: feature for name, feature in have.items() if isinstance(feature, ClassLabel) and name in named}
-    labels = {name: feature for name, feature in classes.items() if feature != want[name]}
-    return dataset._over(ClassNameRows(dataset.rows, labels)).select(*have) if labels else dataset

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.dataset import Dataset, token_runs
-from shardex.dataset.token_runs import Runs, locate_runs
+from shardex.dataset import Dataset, token_stream
+from shardex.dataset.token_stream import Runs, locate_runs
 from shardex.kernel import ends_of
 from tests.token_documents import documents, opened
 
@@ -75,9 +75,9 @@ def test_documents_with_newer_values_are_not_found(tmp_path: Path) -> None:
 
 
 def test_no_more_documents_are_read_at_once_than_may_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_runs, "_CHUNK_BYTES", 40)
+    monkeypatch.setattr(token_stream, "_CHUNK_BYTES", 40)
     starts = ends_of(np.array(SIZES))
-    chunks = [chunk.tolist() for chunk in token_runs._chunks(starts, 2)]
+    chunks = [chunk.tolist() for chunk in token_stream._chunks(starts, 2)]
     assert chunks == [[0], [1, 2], [3, 4, 5, 6], [7], [8]]
     with opened(documents(SIZES), "native") as (ds, _):
         assert begins(ds) == [0, 80]

@@ -13,10 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 import shardex as sx
-from shardex.dataset import ListRows, time_in_functions
-from shardex.dataset.layers import TypedRows
-from shardex.dataset.map_rows import BatchMapRows, MapRows
+from shardex.dataset import ListRows
 from shardex.errors import ArgumentError, FieldError, SchemaError, StateError
+from shardex.layers import time_in_functions
+from shardex.layers.layers import TypedRows
+from shardex.layers.map_rows import BatchMapRows, MapRows
 from shardex.testing import Case, RowsSuite
 
 

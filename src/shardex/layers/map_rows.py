@@ -14,22 +14,17 @@ from typing import Any
 import numpy as np
 
 from shardex.columns import check_fields, refuse_unknown_fields
-from shardex.dataset.field_decoders import Decoding, FieldDecoder, decoder_of, is_decoded
-from shardex.dataset.function_calls import batch_result, copied, copied_lists, counted, place_of_rows
-from shardex.dataset.layers import Layer, layers_of, sample_type_of
-from shardex.dataset.media_rows import StoredMedia
-from shardex.dataset.read_size import byte_size
 from shardex.errors import FormatError, SchemaError, ShardexError
 from shardex.features import (
     Array,
     ClassLabel,
     Feature,
     Features,
+    Inferred,
     Optional,
     Value,
-    dtype_bounds,
-    in_form,
-    infer_or_json,
+    conversions,
+    dtypes,
     is_tensor,
     stack_arrays,
     unwrap_optional,
@@ -42,10 +37,15 @@ from shardex.kernel import (
     Masked,
     Ragged,
     TimeArray,
+    byte_size,
     digest,
     values_of,
     with_missing,
 )
+from shardex.layers.field_decoders import Decoding, FieldDecoder, decoder_of, is_decoded
+from shardex.layers.function_calls import batch_result, copied, copied_lists, counted, place_of_rows
+from shardex.layers.layers import Layer, layers_of, sample_type_of
+from shardex.layers.media_rows import StoredMedia
 from shardex.rows import AbstractRows, media_in
 from shardex.samples import Batch, ClassFitter, DictSample, fields_of, is_sample_class, record_of
 
@@ -127,7 +127,7 @@ class MapRows(Layer):
             return self._schema
         if is_sample_class(self.sample_type):
             return record_of(self.sample_type).features
-        return results_features(list(self._first_results()), self._features_below())
+        return inferred_of_results(list(self._first_results()), self._features_below()).features
 
     def _features_below(self) -> Features:
         try:
@@ -171,7 +171,10 @@ class MapRows(Layer):
         """Read the rows below, call the function, and convert the results to their features."""
         if len(rows) > _ALWAYS_AT_ONCE and len(rows) > (most := self._rows_at_once):
             parts = (rows[begin : begin + most] for begin in range(0, len(rows), most))
-            return Columns.concat([self.read(part, fields) for part in parts])
+            return Columns.concat([self._read(part, fields) for part in parts])
+        return self._read(rows, fields)
+
+    def _read(self, rows: Integers, fields: Sequence[str] | None) -> Columns:
         found = self._results(rows)
         if self._type is not DictSample and is_sample_class(self.sample_type):
             names = check_fields(list(self.features), fields)
@@ -360,7 +363,11 @@ class BatchMapRows(MapRows):
         if made.sample_type is not self._type:
             wanted, found = self._type.__name__, made.sample_type.__name__
             raise SchemaError(f"expected {self.function!r} to return samples of {wanted}, got {found} - at {place()}")
-        return made.columns if self._type is DictSample else in_form(made.columns, record_of(self._type).features)
+        return (
+            made.columns
+            if self._type is DictSample
+            else conversions.in_form(made.columns, record_of(self._type).features)
+        )
 
     @cached_property
     def _type_below(self) -> type[Any]:
@@ -428,7 +435,7 @@ def _cast(column: Column, feature: Feature) -> Column | None:
         cast = _cast_labels(column, feature, len(inner.names))
     else:
         cast = feature.cast_column(column)
-    return None if cast is None else in_form(Columns({"": cast}), {"": feature}).data[""]
+    return None if cast is None else conversions.in_form(Columns({"": cast}), {"": feature}).data[""]
 
 
 def _cast_labels(column: Column, feature: Feature, classes: int) -> Column | None:
@@ -459,7 +466,7 @@ def _fits_exactly(feature: Feature) -> Callable[[Any], bool]:
             inner = _fits_exactly(feature.feature)
             return lambda value: value is None or inner(value)
         case Value(dtype="float32"):
-            pack, unpack, high = _FLOAT32.pack, _FLOAT32.unpack, dtype_bounds("float32")[1]
+            pack, unpack, high = _FLOAT32.pack, _FLOAT32.unpack, dtypes.dtype_bounds("float32")[1]
             return lambda value: type(value) is float and -high <= value <= high and unpack(pack(value))[0] == value
     return feature.fits_unchanged()
 
@@ -472,14 +479,14 @@ def below_functions(rows: AbstractRows, fields: Sequence[str] | None) -> tuple[A
     return rows, fields
 
 
-def results_features(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], below: Features) -> Features:
+def inferred_of_results(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], below: Features) -> Inferred:
     """Return features that fit all results; a field that has its given value in all of them keeps its feature."""
-    found = dict(infer_or_json([made for _, made in pairs]))
+    found = dict(Inferred.or_json([made for _, made in pairs]).fields)
     for name in found.keys() & below.keys():
         values = [(given.get(name, MISSING), made[name]) for given, made in pairs if name in made]
         if all(unchanged(old, new) for old, new in values):
             found[name] = below[name] if len(values) == len(pairs) else Optional(below[name])
-    return Features(found)
+    return Inferred(found)
 
 
 def unchanged(old: Any, new: Any) -> bool:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.dataset import Dataset, ListRows, MixRows, mix, open, temperature
-from shardex.dataset.mix import reweighted
+from shardex.dataset.combine import reweighted
 from shardex.errors import ArgumentError, SchemaError
 from shardex.order import Mix
 

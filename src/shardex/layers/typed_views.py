@@ -1,20 +1,21 @@
 """Views samples as another type, and puts changed views back; used by datasets, writers and edits.
 
 `typed_view` finds a path of registered lenses or matches fields by name, `lens_view` applies one lens, `mapped_view` a
-function; all return rows. `put_views` and `changes` go back: whole new samples, or only the fields that change.
+function; all return rows. `sample_of_view` and `changes` go back: a whole new sample, or only the fields that change.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from shardex.dataset.layers import sample_type_of
-from shardex.dataset.map_rows import BatchMapRows, MapRows, unchanged
-from shardex.dataset.media_rows import typed_rows
 from shardex.errors import ArgumentError, LensError, SchemaError
 from shardex.features import Feature, Features, Optional, describe
+from shardex.layers.added_rows import AddedRows, FieldFunctions
+from shardex.layers.layers import sample_type_of
+from shardex.layers.map_rows import BatchMapRows, MapRows, unchanged
+from shardex.layers.media_rows import typed_rows
 from shardex.rows import AbstractRows, media_in
 from shardex.samples import (
     LENSES,
@@ -29,9 +30,6 @@ from shardex.samples import (
     schema_conflicts,
     type_name,
 )
-
-if TYPE_CHECKING:
-    from shardex.dataset.dataset import Dataset
 
 
 def check_type(kind: Any) -> None:
@@ -99,25 +97,32 @@ def mapped_view(
     return (BatchMapRows if batched else MapRows)(rows, function, fields, schema=features)
 
 
+def view_with_fields(
+    rows: AbstractRows, fields: Sequence[str] | None, functions: Mapping[str, Any], schema: Any
+) -> AbstractRows:
+    """Return rows with fields that functions of samples compute."""
+    if not functions:
+        raise ArgumentError("expected functions of samples by field, such as with_fields(z=f), got none")
+    for name, function in functions.items():
+        if not callable(function):
+            raise ArgumentError(
+                f"expected a function of a sample, got {describe(function)} - at field {name}; for values that are "
+                f'known, join columns: sx.join([ds, sx.open({{"{name}": values}})])'
+            )
+    features = None if schema is None else Features.of(schema)
+    if features is not None and features.keys() != functions.keys():
+        raise ArgumentError(
+            f"expected a schema of the fields that are computed ({', '.join(functions)}), got {features}"
+        )
+    return AddedRows(rows, FieldFunctions(dict(functions)), fields, schema=features)
+
+
 # -- putting views back ----------------------------------------------------------------------------------------
 
 
-def put_views(views: Iterable[Any], lens: Lens[Any, Any], onto: Dataset[Any] | None) -> Iterator[Mapping[str, Any]]:
-    """Yield each sample of a dataset with its view put back; without a dataset, samples made from views alone."""
-    if onto is None:
-        for view in views:
-            yield fields_of(lens.put(_typed_view(view, lens)))
-        return
-    stored = onto.stored
-    sources = (sample for some in onto.chunks() for sample in some.to_samples())
-    try:
-        for number, (view, source) in enumerate(zip(views, sources, strict=True)):
-            whole = source if stored is onto else stored.sample(number)  # media that do not change keep their bytes
-            yield {**whole, **changes(source, view, lens)}
-    except ValueError as error:
-        if not str(error).startswith("zip()"):
-            raise
-        raise ArgumentError(f"expected as many views as samples, got another number: {error}") from None
+def sample_of_view(view: Any, lens: Lens[Any, Any]) -> Mapping[str, Any]:
+    """Return the sample that is made from a view alone."""
+    return fields_of(lens.put(_typed_view(view, lens)))
 
 
 def changes(source: Mapping[str, Any], view: Any, lens: Lens[Any, Any]) -> dict[str, Any]:
