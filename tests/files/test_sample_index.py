@@ -298,7 +298,7 @@ def test_only_an_added_file_is_scanned(data: Path) -> None:
     write(data, "part-3.rec", [77])
     write(data, "sub/part-0.rec", [88])
     assert firsts(open_index(data)) == [*range(12), 77, *range(12, 30), 88]
-    assert SCANNED == ["part-3.rec", "sub/part-0.rec"]
+    assert sorted(SCANNED) == sorted(["part-3.rec", "sub/part-0.rec"])
 
 
 def test_other_spellings_of_a_path_scan_nothing_again(data: Path) -> None:
@@ -357,7 +357,7 @@ def test_other_spellings_with_a_damaged_index_scan_again(data: Path) -> None:
     for path in data.glob(".shardex/records-*"):
         path.write_bytes(path.read_bytes()[:-200])
     assert firsts(open_index(data / "*.rec")) == list(range(30))
-    assert SCANNED == ["part-1.rec", "part-2.rec", "part-10.rec"]
+    assert sorted(SCANNED) == sorted(["part-1.rec", "part-2.rec", "part-10.rec"])
 
 
 def test_file_that_another_process_adds_and_indexes_meanwhile_is_not_gone(data: Path) -> None:
@@ -403,7 +403,7 @@ def test_together_scans_all_files_again(data: Path) -> None:
     write(data, "part-1.rec", range(5))
     os.remove(data / "part-10.rec")
     assert firsts(open_index(data, together=True)) == list(range(5))
-    assert SCANNED == ["part-1.rec", "part-2.rec"]
+    assert sorted(SCANNED) == sorted(["part-1.rec", "part-2.rec"])
 
 
 def test_rebuild_scans_everything(data: Path) -> None:
@@ -449,7 +449,7 @@ def stopped(data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (data / "part-12.rec").write_bytes(b"odd")
     with pytest.raises(FormatError, match=r"part-12\.rec"):
         open_index(data, executor="inline")
-    assert SCANNED == ["part-1.rec", "part-2.rec", "part-10.rec", "part-11.rec", "part-12.rec"]
+    assert sorted(SCANNED) == sorted(["part-1.rec", "part-2.rec", "part-10.rec", "part-11.rec", "part-12.rec"])
     assert len(list(data.rglob("unfinished-*.arrow"))) == 3
     write(data, "part-12.rec", [45])
     return data
@@ -475,7 +475,7 @@ def test_file_that_changed_after_a_killed_run_is_scanned_again(stopped: Path) ->
     write(stopped, "part-1.rec", range(100, 113))
     os.remove(stopped / "part-10.rec")  # no complaint: there was no index of it
     assert firsts(open_index(stopped)) == [*range(100, 113), *range(30, 46)]
-    assert SCANNED == ["part-1.rec", "part-12.rec"]
+    assert sorted(SCANNED) == sorted(["part-1.rec", "part-12.rec"])
 
 
 def test_index_from_before_a_killed_run_still_complains(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
