@@ -87,8 +87,8 @@ def test_other_places() -> None:
         sx.storage("s3://bucket", endpoint_url="http://localhost")
     with pytest.raises(ArgumentError, match=r"got 'num_proc': use workers= of sx\.write"):
         sx.write("somewhere", ds, **given)
-    with pytest.raises(AttributeError, match=r"Dataset has no attribute 'with_columns'$"):  # not a private name
-        look_up(ds, "with_columns")
+    with pytest.raises(AttributeError, match=r"Dataset has no attribute 'over_rows'$"):  # not a private name
+        look_up(ds, "over_rows")
     with pytest.raises(AttributeError, match="module 'shardex' has no attribute 'load_from_disk': use open"):
         look_up(sx, "load_from_disk")
 

@@ -145,7 +145,7 @@ def test_missing_files_and_wrong_options_are_errors(tmp_path: Path) -> None:
 
 def test_truncated_tar_gives_its_complete_samples(tmp_path: Path) -> None:
     """Cut at any byte: all samples before the cut are read, never an incomplete one."""
-    ds = sx.write(tmp_path / "d", [{"a": f"a{k}", "b": f"b{k}"} for k in range(4)], {"a": str, "b": str}, format="tar")
+    ds = sx.write(tmp_path / "d", [{"a.txt": f"a{k}", "b.txt": f"b{k}"} for k in range(4)], NAMES, format="tar")
     (path,) = ds.rows.shard_names()  # type: ignore[attr-defined]
     size = os.path.getsize(path)
     for length in sorted({*range(0, size, 256), *range(1, size, 1111)}, reverse=True):
@@ -166,12 +166,12 @@ def test_cut_between_members_is_found_with_a_saved_index(
     """An index that was made without a check of the end does not hide the cut."""
     monkeypatch.setitem(SCHEMES, "fakeremote", open_fake_remote)
     monkeypatch.setenv("SHARDEX_CACHE", str(tmp_path / "cache"))
-    ds = sx.write(tmp_path / "d", [{"a": f"a{k}", "b": f"b{k}"} for k in range(4)], {"a": str, "b": str}, format="tar")
+    ds = sx.write(tmp_path / "d", [{"a.txt": f"a{k}", "b.txt": f"b{k}"} for k in range(4)], NAMES, format="tar")
     (path,) = ds.rows.shard_names()  # type: ignore[attr-defined]
     os.truncate(path, 2 * 2048 + 1024)  # two samples and a half
     what = fake_remote_url(tmp_path / "d") if remote else tmp_path / "d"
     with monkeypatch.context() as patch:
-        patch.setattr(tar_members, "members_of", lambda *_: members_of(path))
+        patch.setattr(tar_members, "members_of", lambda *_, **__: members_of(path))
         assert len(sx.open(what, rebuild=True)) == 3
     assert len(sx.open(what)) == 3
     (problem,) = verify(what)
@@ -184,6 +184,10 @@ def test_cut_between_members_is_found_with_a_saved_index(
 def members_of(path: str) -> Iterator[tar_blocks.Member]:
     with suppress(TruncatedShardError):
         yield from tar_blocks.members_of(Path(path).read_bytes(), path)
+
+
+NAMES = {"a.txt": str, "b.txt": str}
+"""Fields with the names of members of tars, which therefore have no schema at their beginning."""
 
 
 def expected(count: int) -> list[dict[str, str]]:

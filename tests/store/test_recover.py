@@ -385,12 +385,12 @@ def test_truncated_tar_and_unreadable_file(tmp_path: Path) -> None:
     os.truncate(second, 5000)
     before = state(tmp_path / "d")
     done = recover(tmp_path / "d", tmp_path / "new")
-    assert [s["n.cls"] for s in sx.open(done.path)] == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11]
+    assert [s["n"] for s in sx.open(done.path)] == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11]
     assert [(one.file, one.samples) for one in done.lost] == [(os.path.basename(second), None)]
     assert state(tmp_path / "d") == before
     os.unlink(first)
     os.truncate(third, 0)
-    assert [s["n.cls"] for s in sx.open(recover(tmp_path / "d", tmp_path / "less").path)] == [4, 5]
+    assert [s["n"] for s in sx.open(recover(tmp_path / "d", tmp_path / "less").path)] == [4, 5]
 
 
 def test_no_readable_sample_raises(tmp_path: Path) -> None:

@@ -170,6 +170,7 @@ def test_a_random_schema(format: str, given_data: Data, chosen: dict[str, Route]
 @pytest.mark.parametrize("format", FORMATS)
 @examples(short=8, long=200)
 @given(samples=records(), chosen=routes())
+@pytest.mark.filterwarnings("ignore:.*has no values in all")
 def test_samples_without_a_schema(format: str, samples: Samples, chosen: dict[str, Route]) -> None:
     names = list(dict.fromkeys(name for sample in samples for name in sample))
     assume(names)

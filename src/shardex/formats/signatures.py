@@ -262,6 +262,8 @@ def recognise(files: Files) -> str:
             break
         likely.append(name)
     if len(likely) == 1:
+        if files.is_native:  # its folder is not listed
+            return likely[0]
         signature = signature_of(likely[0])
         _refuse_saved_splits(files)
         if signature.is_marked(files):

@@ -61,7 +61,7 @@ class MapRows(Layer):
 
     The features are given, or those of the class of the results, or found in the first results: a field that the
     function passed on unchanged keeps its feature, others are inferred from their values. All results are converted to
-    them.
+    them, but for tensors of torch, which stay tensors unless features are given.
     """
 
     _verb = "map"
@@ -84,11 +84,9 @@ class MapRows(Layer):
         self._keeps_stored = stored
 
     def __reduce__(self) -> tuple[Any, ...]:
-        known = (
-            self.__dict__.get("features") if self._type is DictSample else None
-        )  # other processes need not find them
-        schema = self._schema or known
-        return type(self), (self.below, self.function, self._chosen, self._type, schema, self._keeps_stored)
+        made = (self.below, self.function, self._chosen, self._type, self._schema, self._keeps_stored)
+        known = self.__dict__.get("features") if self._type is DictSample else None  # other processes need not find them
+        return type(self), made, None if known is None else {"features": known}
 
     @property
     def stored(self) -> AbstractRows:
@@ -277,6 +275,8 @@ class MapRows(Layer):
         if name in self._media:
             return self._media_column(column, name, rows)
         feature, fits = self.features[name], self._checks[name]
+        if self._schema is None and isinstance(column, list) and column and all(map(is_tensor, column)):
+            return column  # writers convert them
         if not isinstance(column, list):
             if (cast := _cast(column, feature)) is not None:
                 return cast
