@@ -57,7 +57,7 @@ def write(
     `transform` is called with each sample and returns the sample to write, or a list of samples: none, one or many.
     `filter` is called before it and returns whether to keep a sample. With `batched` both get batches of `batch_size`
     samples (columns by name): `filter` returns a mask, `transform` columns of any length. Without `schema` the fields
-    are found in the first results.
+    are found in the first results, and their types become wider if a later result needs it.
 
     `workers` processes work at the same time, or an `executor`: "threads", "ray", the address of a Ray cluster, or an
     executor of `concurrent.futures`. The files have the same content for every number of workers. A run that is killed
