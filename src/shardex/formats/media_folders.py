@@ -30,6 +30,8 @@ FILE_NAME = "file_name"
 """The column of such a table with the path of a file."""
 LABELS = ("top", "parent", "path")
 """Values of the option `label`: the class of a file is its first folder, its last one, or all of them."""
+_MASKS = ("masks", "labels", "annotations")
+"""Names of folders beside ``images``, in lower case, that have another image for each image."""
 
 
 def extension_of(path: str) -> str:
@@ -215,9 +217,21 @@ def class_names(
             f'"{os.path.join(where, _shared(media), "*/*")}"'
         )
     if label is None or label == "top":
-        return [path.partition("/")[0] for path in inner]
+        names = [path.partition("/")[0] for path in inner]
+        if label is None:
+            _refuse_masks(where, set(names))
+        return names
     folders = [path.rpartition("/")[0] for path in inner]
     return folders if label == "path" else [folder.rpartition("/")[2] for folder in folders]
+
+
+def _refuse_masks(where: str, names: set[str]) -> None:
+    """Raise an error for folders that are those of images and of their masks by their names."""
+    if len(names) == 2 and any({one.lower() for one in names} == {"images", masks} for masks in _MASKS):
+        raise UnknownFormatError(
+            f"{where}: expected folders of classes, got {' and '.join(sorted(names))}; open each of them, and join "
+            'images with their masks (docs/media.md, "Masks"), or open with label="top" if these are classes'
+        )
 
 
 def classes_of_splits(splits: Iterable[Sequence[str]]) -> list[str]:

@@ -98,6 +98,19 @@ def test_files_outside_of_class_folders_raise(tmp_path: Path) -> None:
     assert list(stored(f"{tmp_path}/*/*").features) == ["image", "label", "path"]
 
 
+@pytest.mark.parametrize("masks", ["masks", "labels", "Annotations"])
+def test_images_and_their_masks_are_no_classes(tmp_path: Path, masks: str) -> None:
+    make(tmp_path / "a", "images/1.png", f"{masks}/1.png")
+    make(tmp_path / "splits", *(f"{one}/{kind}/1.png" for one in ("train", "val") for kind in ("images", masks)))
+    make(tmp_path / "three", "images/1.png", f"{masks}/1.png", "paintings/1.png")
+    for path, read in ((tmp_path / "a", sx.open), (tmp_path / "splits", sx.load_dataset)):
+        with pytest.raises(UnknownFormatError, match=r"expected folders of classes, got .*images.*; open each of them"):
+            read(path)
+    assert len(stored(tmp_path / "a", label=False)) == 2
+    assert stored(tmp_path / "a", label="top").features["label"] == sx.ClassLabel(sorted(["images", masks]))
+    assert len(stored(tmp_path / "three").features["label"].names) == 3
+
+
 def test_a_file_is_found_by_its_path(tmp_path: Path) -> None:
     ds = sx.open(make(tmp_path, "cat/1.png", "dog/1.png", "dog/ü 2.png")).select("path", "label")
     assert ds.get("dog/ü 2.png") == {"path": "dog/ü 2.png", "label": 1}
