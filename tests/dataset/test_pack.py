@@ -114,6 +114,10 @@ def test_labels_for_models_of_huggingface_are_those_that_they_shift(
         assert sample.attention_mask.tolist() == (piece.segment_ids > 0).tolist()
         assert (sample.labels[piece.positions == 0] == -100).all()
     assert own.features["attention_mask"] == own.features["labels"] == sx.Array("int64", (length,))
+    whole = ds.pack(length, strategy, labels="huggingface", segments=True, **options)
+    assert whole.fields == [*own.fields, "segment_ids", "position_ids", "cu_seqlens"]
+    for name, other_name in ("segment_ids",) * 2, ("position_ids", "positions"), ("cu_seqlens",) * 2:
+        assert [one.tolist() for one in whole[name]] == [one.tolist() for one in segments[other_name]]
 
 
 def without(samples: list[Sample]) -> list[Sample]:

@@ -360,7 +360,7 @@ class Dataset(SubsetView[T_co]):
         token is the next one of its piece. It is `ignore_index` for the last token of a piece, in padding, and where
         the loss mask of the label is 0 (for `loss_mask` see `windows`). With ``labels="huggingface"`` they are
         ``input_ids`` and ``labels`` of the same tokens, `ignore_index` for the first token of a piece instead of the
-        last one, and ``attention_mask`` (0 in padding).
+        last one, and ``attention_mask`` (0 in padding); ``positions`` are then called ``position_ids``.
 
         >>> import shardex as sx
         >>> ds = sx.open([{"tokens": [1, 2, 3]}, {"tokens": [4, 5, 6, 7]}, {"tokens": [8]}])

@@ -212,7 +212,6 @@ class StreamWindowRows(StreamRows):
 
 
 Strategy = Literal["concat", "best_fit", "truncate"]
-_SEGMENTS = ("segment_ids", "positions", "cu_seqlens")
 
 
 # -- strategies --------------------------------------------------------------------------------------------------
@@ -342,9 +341,9 @@ class PackRows(StreamRows):
         self.documents, self.options = without_class(documents), options
         self.stream = TokenStream(self.documents, options.field)
         self._names = self.stream.names(options.labels)
-        self._made = _SEGMENTS if options.segments else ()
-        if options.labels == HUGGINGFACE:
-            self._made = ("attention_mask", *self._made)
+        of_model = options.labels == HUGGINGFACE
+        self._segments = ("segment_ids", "position_ids" if of_model else "positions", "cu_seqlens")
+        self._made = ("attention_mask",) * of_model + self._segments * options.segments
         self._mask = self.mask_of_labels(options.labels, loss_mask)
         self._dtype = self.stream.sample_dtype(options.dtype, options.labels)
         self._pad = fitting("pad", self._padding(), self._dtype)
@@ -399,7 +398,7 @@ class PackRows(StreamRows):
     def _layout(self, rows: Integers, names: Sequence[str]) -> _Layout:
         """Return where the pieces of samples lie; documents are told apart if one of the fields needs it."""
         strategy, options = self._strategy, self.options
-        made = [options.segments and name in names for name in _SEGMENTS]
+        made = [options.segments and name in names for name in self._segments]
         wanted = dict(zip(("ids", "positions", "bounds"), made, strict=True))
         if isinstance(strategy, _Concat) and not any(made) and not (options.labels and "labels" in names):
             pieces = packing.cut_pieces(strategy.runs(rows), np.arange(len(rows)), options.length, **wanted)
