@@ -11,6 +11,7 @@ from shardex.errors import ArgumentError, nearest
 
 _BY_SEED = "seed=; every random number depends on it, the epoch and the position only"
 _NO_NEED = "not needed"
+_PANDAS = "pandas.read_csv(...) with it, and pass the frame to sx.write"
 
 LOADER: Mapping[str, str] = {
     "batch_sampler": "a view of the samples, ds[rows], or max_tokens= and bucket= for batches by length",
@@ -109,16 +110,25 @@ OPEN: Mapping[str, str] = {
     "cache_dir": "cache=",
     "data_dir": "the path of the folder",
     "data_files": "sx.load_dataset(path, data_files=...), or a list of paths",
+    "date_format": _PANDAS,
+    "dayfirst": _PANDAS,
+    "decimal": _PANDAS,
     "dtype": "schema=",
+    "encoding": _PANDAS,
     "endpoint_url": 'sx.storage("s3://bucket", endpoint=...), or the variable AWS_ENDPOINT_URL',
     "engine": "format=",
     "keep_in_memory": f"{_NO_NEED}: files are mapped",
+    "na_values": "missing=",
     "nrows": "sx.open(path).take(n)",
     "num_proc": f"{_NO_NEED}: files are read in place",
+    "parse_dates": f"schema=, if dates are in ISO 8601; else {_PANDAS}",
+    "quotechar": "quote=",
     "sep": "delimiter=",
+    "skiprows": _PANDAS,
     "split": "sx.load_dataset(path, split=...)",
     "storage_options": 'sx.storage("s3://bucket", ...)',
     "streaming": f"{_NO_NEED}: samples are read when they are used, also from remote files",
+    "thousands": _PANDAS,
     "token": 'sx.storage("https://host", token=...)',
     "trust_remote_code": f"{_NO_NEED}: data never runs code",
     "usecols": "sx.open(path).select(...)",

@@ -40,6 +40,11 @@ _MOST_ROOM = 1 << 24
 """Lines for which memory is reserved at once."""
 BOM = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+TO_UTF8 = (
+    "convert the file (iconv -f latin1 -t utf-8), or read it with pandas, which has encoding=, and pass the frame to "
+    "sx.write"
+)
+"""What errors say about text of another encoding."""
 _HEAD = 6
 """Bytes at the beginning of a file that show a byte order mark or a compression."""
 

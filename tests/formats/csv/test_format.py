@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import math
 import pickle
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -391,7 +392,7 @@ def test_a_schema_of_other_columns_or_features_is_refused(tmp_path: Path) -> Non
         ("1,x\ry", r"a\.csv, line 4: expected carriage returns in quotes only"),
         ('1,"x"\ry', r"a\.csv, line 4: expected carriage returns in quotes only"),
         ("1,\udcff,3", r"a\.csv, line 4: expected UTF-8"),
-        ("1,\udcff", r"a\.csv, line 4: expected UTF-8, got b'1,.xff': .* in column 3"),
+        ("1,\udcff", r"a\.csv, line 4: expected UTF-8, got b'1,.xff': .* in column 3; convert the file .* pandas"),
     ],
 )
 def test_wrong_records_are_named(tmp_path: Path, line: str, message: str) -> None:
@@ -402,6 +403,24 @@ def test_wrong_records_are_named(tmp_path: Path, line: str, message: str) -> Non
         with pytest.raises(FormatError, match=message):
             read()
     assert rows.read(np.array([0, 2]))["b"] == ["x\ny", "z"]
+
+
+def test_names_that_are_no_utf8_are_named(tmp_path: Path) -> None:
+    put(tmp_path / "a.csv", "a,K\xe4se\n1,2\n".encode("latin-1"))
+    with pytest.raises(
+        FormatError, match=r"a\.csv: expected names of columns in UTF-8, .*; convert the file .* pandas"
+    ):
+        sx.open(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [("decimal", "pandas.read_csv(...)"), ("encoding", "pandas.read_csv(...)"), ("sep", "delimiter=")],
+)
+def test_options_of_pandas_have_a_hint(tmp_path: Path, option: str, instead: str) -> None:
+    put(tmp_path / "a.csv", b"a\n1\n")
+    with pytest.raises(ArgumentError, match=re.escape(f"got {option!r}: use {instead}")):
+        sx.open(tmp_path / "a.csv", **{option: ","})
 
 
 # -- writing --------------------------------------------------------------------------------------------------

@@ -429,7 +429,7 @@ def test_missing_field_raises_unless_optional(tmp_path: Path) -> None:
         (b'{"a": }', 7, "Expecting value"),
         (b'{"a": 1', 8, "Expecting ',' delimiter"),
         ('{"é": "é" x}'.encode(), 13, "Expecting"),
-        (b'{"a": "\xff"}', 8, "not UTF-8"),
+        (b'{"a": "\xff"}', 8, "not UTF-8.*convert the file"),
         (b"[" * 100_000, 1, "recursion"),
         (b"{} {}", 4, "Extra data"),
     ],
@@ -447,7 +447,7 @@ def test_invalid_json_error_names_line_and_column(tmp_path: Path, line: bytes, c
         rows.sample(2)
     assert str(rows.features) == "a int64"
     assert rows.sample(3) == {"a": 3}
-    assert len(texts(tmp_path, decode="text" if why != "not UTF-8" else "bytes")) == 5
+    assert len(texts(tmp_path, decode="text" if "UTF-8" not in why else "bytes")) == 5
 
 
 @pytest.mark.parametrize(

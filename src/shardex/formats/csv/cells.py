@@ -32,6 +32,7 @@ from shardex.features import (
     unwrap_optional,
 )
 from shardex.formats.csv.records import Dialect
+from shardex.formats.lines import TO_UTF8
 from shardex.formats.record_fields import Kinds, feature_of_kinds
 
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
@@ -129,7 +130,7 @@ class CsvParser:
         try:
             cells = self.dialect.cells(record.decode())
         except UnicodeDecodeError as error:
-            return f"expected UTF-8, got {record[:60]!r}: {error.reason} in column {error.start + 1}"
+            return f"expected UTF-8, got {record[:60]!r}: {error.reason} in column {error.start + 1}; {TO_UTF8}"
         if len(cells) != len(self.columns):
             names = ", ".join(self.columns)
             return f"expected {len(self.columns)} cells ({names}), got {len(cells)}: {record[:60]!r}"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError
 from shardex.files import Files, Scan
-from shardex.formats.lines import BOM, whole_file
+from shardex.formats.lines import BOM, TO_UTF8, whole_file
 from shardex.kernel import Bytes, Integers
 from shardex.sources import ByteRange, Source
 
@@ -368,5 +368,6 @@ def _text(record: bytes, source: Source, path: str) -> str:
         return record.decode()
     except UnicodeDecodeError as error:
         raise FormatError(
-            f"{source.full_name(path)}: expected names of columns in UTF-8, got {record[:60]!r}: {error.reason}"
+            f"{source.full_name(path)}: expected names of columns in UTF-8, got {record[:60]!r}: {error.reason}; "
+            f"{TO_UTF8}"
         ) from None

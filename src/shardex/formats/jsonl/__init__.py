@@ -28,6 +28,7 @@ from shardex.formats.join_shards import JoinShards
 from shardex.formats.jsonl import arrays
 from shardex.formats.jsonl.columns import LineColumns, accepts
 from shardex.formats.lines import (
+    TO_UTF8,
     LineRows,
     LineScanner,
     NumberedLines,
@@ -299,7 +300,7 @@ class JsonLines(NumberedLines, ExtractedRows, DictRows):
         if isinstance(error, json.JSONDecodeError):
             at, why = len(error.doc[: error.pos].encode(errors="surrogatepass")), error.msg
         elif isinstance(error, UnicodeDecodeError):
-            at, why = error.start, f"not UTF-8, {error.reason}"
+            at, why = error.start, f"not UTF-8, {error.reason}; {TO_UTF8}"
         else:
             at, why = 0, str(error)
         raise FormatError(
