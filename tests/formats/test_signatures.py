@@ -1,5 +1,6 @@
 """Files are recognised by signatures, those of other packages too, and no format is imported for it."""
 
+import gzip
 import os
 import subprocess
 import sys
@@ -120,6 +121,18 @@ def test_files_of_another_kind_are_not_left_out_in_silence(tmp_path: Path, other
             opened(tmp_path)
     assert len(sx.open(tmp_path, format="jsonl")) == len(sx.open(f"{tmp_path}/*.jsonl")) == 2
     assert len(sx.load_dataset(tmp_path, format="jsonl")["train"]) == 2
+
+
+def test_plain_tars_beside_compressed_ones_are_read_by_compressed_copy(tmp_path: Path) -> None:
+    sx.write(tmp_path / "a.tar", [{"txt": "a"}])
+    (tmp_path / "b.tar.gz").write_bytes(gzip.compress((tmp_path / "a.tar").read_bytes()))
+    with pytest.raises(UnknownFormatError, match=r'2 files \(1 \.tar, 1 \.gz\); .* format="tar".* compressed="copy"'):
+        sx.open(tmp_path)
+    assert len(sx.open(tmp_path, compressed="copy")) == 2
+    lines(tmp_path, "1.jsonl")
+    with pytest.raises(UnknownFormatError, match=r"1 \.jsonl") as raised:
+        sx.open(tmp_path)
+    assert "compressed=" not in str(raised.value)
 
 
 def test_files_that_describe_data_may_lie_beside_it(tmp_path: Path) -> None:

@@ -295,9 +295,10 @@ def _mixed(files: Files, names: list[str]) -> str:
     """Return the message for files of several formats, or of one and others."""
     choices = " or ".join(f'format="{name}"' for name in names)
     which = "the files in this folder to have" if files.folder else "files of"
+    tars = all(path.lower().endswith(".tar") or compression.tar_name(path) for path in files.data)
     return (
         f"{files}: expected {which} one format, got {_counted(files.data)}; choose what to read with {choices}, or "
-        f"name the files by a pattern such as {_pattern(files)}"
+        f"name the files by a pattern such as {_pattern(files)}{f'; {compression.COMPRESSED_TAR}' * tars}"
     )
 
 
