@@ -253,7 +253,7 @@ class Dataset(SubsetView[T_co]):
 
         `missing` says what becomes of windows in which a value is None or NaN: ``"drop"`` leaves them out, ``"error"``
         raises an error (for both, fields that can have such values are read now), ``"keep"`` keeps them, as NaN or NaT;
-        a missing integer then is an error of the read.
+        a missing integer or class then is an error of the read.
 
         Nothing is copied: the view has two numbers for each row, and any window can be read.
 
