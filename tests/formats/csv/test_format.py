@@ -419,8 +419,9 @@ def test_names_that_are_no_utf8_are_named(tmp_path: Path) -> None:
 )
 def test_options_of_pandas_have_a_hint(tmp_path: Path, option: str, instead: str) -> None:
     put(tmp_path / "a.csv", b"a\n1\n")
+    options: dict[str, Any] = {option: ","}
     with pytest.raises(ArgumentError, match=re.escape(f"got {option!r}: use {instead}")):
-        sx.open(tmp_path / "a.csv", **{option: ","})
+        sx.open(tmp_path / "a.csv", **options)
 
 
 # -- writing --------------------------------------------------------------------------------------------------
