@@ -117,11 +117,11 @@ def test_replay(ds: Dataset) -> None:
 
 
 def test_two_fields_with_the_same_steps_are_cut_alike(tmp_path: Path) -> None:
-    samples = [{"image": jpeg(k), "mask": jpeg(k)} for k in range(4)]
-    pairs = sx.write(tmp_path / "d", samples, {"image": sx.Image(), "mask": sx.Image()})
+    samples = [{"image": jpeg(k), "seg": jpeg(k)} for k in range(4)]
+    pairs = sx.write(tmp_path / "d", samples, {"image": sx.Image(), "seg": sx.Image()})
     steps = RANDOM["image"]
-    for batch in sx.Loader(pairs, 4, decode={"image": steps, "mask": steps}):
-        np.testing.assert_array_equal(batch["image"], batch["mask"])
+    for batch in sx.Loader(pairs, 4, decode={"image": steps, "seg": steps}):
+        np.testing.assert_array_equal(batch["image"], batch["seg"])
 
 
 def test_transform_gets_what_the_steps_made(ds: Dataset) -> None:

@@ -969,3 +969,17 @@ def test_memory_that_a_loop_frees_is_kept() -> None:
         pytest.skip("this allocator keeps freed memory anyway")
     assert faults_of_an_array("loader") < 10
     assert faults_of_an_array("loader", MALLOC_TRIM_THRESHOLD_="131072") > 30  # the user has chosen
+
+
+def test_fields_with_names_of_attributes_of_batches_are_warned_of() -> None:
+    data = sx.open([{"x": k, "mask": [k, k], "to": k} for k in range(4)])
+    with pytest.warns(
+        UserWarning, match=r"not the field 'mask'.*batch\['mask'\].*ds.rename\(mask=.*so are to"
+    ) as found:
+        batch = next(iter(sx.Loader(data, 4)))
+    assert found[0].filename == __file__
+    assert batch.mask.tolist() == [True] * 4 and batch["to"].tolist() == [0, 1, 2, 3]
+    with pytest.warns(UserWarning, match="not the field 'mask'"):
+        next(iter(sx.Loader(data, 4, collate=lambda batch: batch["x"])))
+    next(iter(sx.Loader(data, 4, fields=["x"])))
+    next(iter(sx.Loader(data, 4, collate=dict)))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import enum
 import json
 import multiprocessing
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 import shardex as sx
 from shardex.errors import ArgumentError, SchemaError
@@ -284,3 +287,23 @@ def test_a_batch_of_arrays_says_how_to_get_tensors() -> None:
             batch.to("cpu")
     with pytest.raises(ArgumentError, match="got none in name"):
         next(iter(sx.Loader([{"name": "a"}], 1, to="torch"))).to("cpu")
+
+
+class Level(enum.Enum):
+    LOW = 1
+    HIGH = 2
+
+
+@dataclass
+class Reading:
+    x: NDArray[np.float32]
+    level: Level
+    n: int
+
+
+def test_samples_of_a_class_have_its_values(tmp_path: Path) -> None:
+    data = sx.write(tmp_path / "d", [Reading(np.ones(2, np.float32), Level.HIGH, k) for k in range(4)])
+    batch = next(iter(sx.Loader(sx.open(data, Reading), 4, to="torch")))
+    for sample in (batch[1], batch.samples[1]):
+        assert sample.level is Level.HIGH and type(sample.n) is int and type(sample.x) is np.ndarray
+    assert batch.x.dtype == torch.float32

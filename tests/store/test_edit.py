@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import gc
 import pickle
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -647,3 +649,30 @@ def test_rows_of_series_of_keys(tmp_path: Path) -> None:
         with pytest.raises(SchemaError, match="got str 'x' - at the sample with key 'b'"):
             tx.update(pd.Series(["b"], index=[5]), x=["x"])
     assert [s.x for s in sx.open(tmp_path / "d")] == [1, 0, 3]
+
+
+class Level(enum.Enum):
+    LOW = "low"
+    HIGH = "high"
+
+
+@dataclass
+class Part:
+    n: int
+
+
+@dataclass
+class Typed:
+    level: Level
+    part: Part
+
+
+def test_updates_take_members_of_enums_and_instances_of_nested_classes(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [Typed(Level.LOW, Part(k)) for k in range(4)])
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(0, level=Level.HIGH, part=Part(7))
+        tx.update([1, 2], level=[Level.HIGH, Level.LOW], part=[Part(8), Part(9)])
+    with sx.edit(tmp_path / "d") as tx:
+        tx.append(level=Level.HIGH, part=Part(5))
+    found = [(one.level.name, one.part.n) for one in sx.open(tmp_path / "d", Typed)]
+    assert found == [("HIGH", 7), ("HIGH", 8), ("LOW", 9), ("LOW", 3), ("HIGH", 5)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -12,7 +13,8 @@ from shardex.errors import FieldError
 from shardex.features import Feature, Features
 from shardex.kernel import Column, Columns, Integers, Masked, value_mask
 from shardex.loader.plan import Plan, PreparedBatch
-from shardex.samples import Batch, DictSample, T_co
+from shardex.loader.tensors import without_tensor
+from shardex.samples import Batch, DictSample, T_co, is_sample_class
 
 if TYPE_CHECKING:
     from shardex.loader.recipe import Recipe
@@ -86,7 +88,7 @@ class BatchOrigin:
 class LoadedBatch(Batch[T_co]):
     """A batch with `mask` (which rows count) and `origin` (where its samples come from).
 
-    If a field is named `mask` or `origin` too, read it as ``batch["mask"]``.
+    A field with the name of an attribute of batches, such as `mask`, `to` or `samples`, is ``batch["mask"]``.
     """
 
     __slots__ = ("_origin", "_prepared", "_to_tensor")
@@ -129,6 +131,13 @@ class LoadedBatch(Batch[T_co]):
     def sample_type(self) -> type[Any]:
         """Type of its samples; `DictSample` if the batch was pickled."""
         return DictSample if self._origin is None else self.origin.sample_type
+
+    def _sample_maker(self) -> Callable[[dict[str, Any]], Any]:
+        """Return the function that makes a sample from the values of a row; a class gets arrays for tensors."""
+        make = super()._sample_maker()
+        if self._to_tensor is None or not is_sample_class(self.sample_type):
+            return make
+        return lambda values: make({name: without_tensor(value) for name, value in values.items()})
 
     @property
     def origin(self) -> BatchOrigin:
@@ -180,6 +189,17 @@ class LoadedBatch(Batch[T_co]):
 
     def _output(self, array: Any) -> Any:
         return array if self._to_tensor is None else self._to_tensor(array)
+
+
+def warn_of_hidden(fields: Iterable[str]) -> None:
+    """Warn of fields that are no attributes of batches, because batches have attributes of these names."""
+    if hidden := [name for name in fields if hasattr(LoadedBatch, name)]:
+        first = hidden[0]
+        warnings.warn(
+            f"batch.{first} is an attribute of batches, not the field {first!r}: read the field as batch[{first!r}], "
+            f'or rename it: ds.rename({first}="...")' + (f"; so are {', '.join(hidden[1:])}" if hidden[1:] else ""),
+            stacklevel=4,
+        )
 
 
 def _on_device(to_tensor: Callable[[Any], Any], device: Any, array: Any) -> Any:

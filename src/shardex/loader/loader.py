@@ -24,7 +24,7 @@ from shardex.kernel import Columns, byte_size, keep_freed_memory
 from shardex.loader.batch_executor import make_staging, max_pending, plan_size, start_batch_executor
 from shardex.loader.cursor import check_state
 from shardex.loader.device_staging import Staging
-from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch, Place
+from shardex.loader.loaded_batch import BatchOrigin, LoadedBatch, Place, warn_of_hidden
 from shardex.loader.options import LoaderArguments, LoaderOptions
 from shardex.loader.plan import BadSample, Plan, PreparedBatch
 from shardex.loader.read_ahead import ColdDataDetector, ReadAhead
@@ -307,6 +307,8 @@ class Loader(Generic[B_co]):
                     read_size.measure(prepared.rows, prepared.size or byte_size(prepared.data))
                 if prepared.bad or prepared.lengths:
                     self._note(prepared)
+                if not stats.batches and type(prepared.data) is Columns and not self._as_dict:
+                    warn_of_hidden(prepared.data.names)
                 stats.batches += 1
                 stats.samples += prepared.rows
                 self._origin = place = recipe, plan, number

@@ -24,7 +24,7 @@ from shardex.loader.casts import Casts
 from shardex.loader.column_forms import ColumnForms
 from shardex.loader.cursor import EpochSteps, Steps
 from shardex.loader.length_steps import NOT_TOKENS, LengthSteps, SampleLengths, length_field
-from shardex.loader.loaded_batch import LoadedBatch, Place
+from shardex.loader.loaded_batch import LoadedBatch, Place, warn_of_hidden
 from shardex.loader.options import LoaderOptions
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.single_batch import SingleBatch, random_generator, takes_generator
@@ -338,6 +338,7 @@ class Recipe:
         data, convert = batch.data, None
         if self.options.to == "torch":
             data, convert = self.as_tensors(data), require_torch().from_numpy
+        warn_of_hidden(data.names)
         batch.data = self.options.collate(LoadedBatch(data, batch, place, convert))
 
     def as_tensors(self, columns: Columns) -> Columns:

@@ -156,6 +156,13 @@ def as_arrays(values: list[Any]) -> list[Any]:
         return values
 
 
+def without_tensor(value: Any) -> Any:
+    """Return a tensor as a Python number, or as an array if it has dimensions; other values unchanged."""
+    if not is_tensor(value):
+        return value
+    return as_arrays([value.cpu()])[0] if value.ndim else value.item()
+
+
 def _tensor(torch: Any, column: Any, name: str) -> Any:
     if type(column) is np.ndarray and column.dtype.kind in "biufc" and column.dtype.isnative:
         return torch.from_numpy(column)

@@ -31,6 +31,7 @@ __all__ = [
     "lens",
     "packable",
     "packable_class",
+    "plain_value",
     "record_of",
     "sample_constructor",
     "sample_from",
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 if TYPES:
-    from shardex.samples.class_record import ClassFitter, is_sample_class, record_of, sample_from
+    from shardex.samples.class_record import ClassFitter, is_sample_class, plain_value, record_of, sample_from
     from shardex.samples.field_subset import FieldSubset, feature_in_class, schema_conflicts
     from shardex.samples.lens import LENSES, Lens, lens
     from shardex.samples.lens_graph import LensGraph, type_name
@@ -49,7 +50,7 @@ else:
     import_later(
         __name__,
         {
-            "class_record": "is_sample_class record_of ClassFitter sample_from",
+            "class_record": "is_sample_class plain_value record_of ClassFitter sample_from",
             "field_subset": "FieldSubset feature_in_class schema_conflicts",
             "lens": "LENSES Lens lens",
             "lens_graph": "LensGraph type_name",

@@ -204,6 +204,21 @@ def _member(value: Any, kind: type[enum.Enum]) -> enum.Enum:
         raise SchemaError(f"expected a {kind.__name__}, one of {values}, got {describe(value)}") from None
 
 
+def plain_value(value: Any) -> Any:
+    """Return the plain form of an enum member or an instance of a class, also in a list; other values unchanged.
+
+    >>> class Kind(enum.Enum):
+    ...     CAT = "cat"
+    >>> plain_value([Kind.CAT]), plain_value(3)
+    (['cat'], 3)
+    """
+    if isinstance(value, enum.Enum):
+        return value.value
+    if type(value) in (list, tuple):
+        return type(value)(map(plain_value, value))
+    return record_of(type(value)).values(value) if is_sample_class(type(value)) else value
+
+
 def _values(value: Any, kind: type, json: bool) -> Any:
     """Return the plain form of an instance, or of a dict of its fields."""
     if isinstance(value, Mapping):

@@ -198,7 +198,11 @@ class Batch(Generic[T_co]):
             raise SchemaError(f"expected a field, a sample's number or a slice, got {what!r}") from None
         if not -len(self) <= row < len(self):
             raise RowError(f"expected a sample from {-len(self)} to {len(self) - 1}, got {what}")
-        return sample_constructor(self.sample_type)(self.columns.sample(row % len(self)))
+        return self._sample_maker()(self.columns.sample(row % len(self)))
+
+    def _sample_maker(self) -> Callable[[dict[str, Any]], Any]:
+        """Return the function that makes a sample from the values of a row."""
+        return sample_constructor(self.sample_type)
 
     def _part(self, where: slice, columns: Columns) -> Batch[T_co]:
         """Return a batch of some of the samples, which these columns have."""
@@ -223,7 +227,7 @@ class Batch(Generic[T_co]):
         return len(self.columns)
 
     def __iter__(self) -> Iterator[T_co]:
-        return map(sample_constructor(self.sample_type), self.columns.to_samples())
+        return map(self._sample_maker(), self.columns.to_samples())
 
     def __contains__(self, name: object) -> bool:
         return name in self.columns

@@ -47,7 +47,7 @@ from shardex.native import (
 from shardex.order import Span
 from shardex.progress import Bar
 from shardex.rows import Keyed, normalise
-from shardex.samples import Lens, fields_of
+from shardex.samples import Lens, fields_of, plain_value
 from shardex.store.new_field import (
     EncodedRows,
     FieldFunction,
@@ -161,7 +161,7 @@ class Edit(AllOrNothing):
                 self._place, Features(self._features), key=self._base.key, generate_keys=self._base.generate_keys
             )
         try:
-            self._appends.append({**({} if sample is None else fields_of(sample)), **values})
+            self._appends.append({**({} if sample is None else fields_of(sample)), **_plain(values)})
         except SchemaError:
             raise
         except BaseException:  # samples of a batch may be lost
@@ -193,6 +193,7 @@ class Edit(AllOrNothing):
                 raise SchemaError(
                     f"expected another field than the key {name!r}: delete the sample and append it again"
                 )
+        values = _plain(values)
         if isinstance(where, _MANY):
             return self._update_many(where, values)
         if hasattr(where, "__array__") and np.ndim(where):  # an array, a Series or an Index
@@ -491,6 +492,10 @@ class Edit(AllOrNothing):
                 parts.discard()
             else:
                 parts.keep(error)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: plain_value(value) for name, value in values.items()}
 
 
 def _listed(name: str, values: Any) -> list[Any]:
