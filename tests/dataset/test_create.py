@@ -629,3 +629,10 @@ def test_a_declared_dtype_casts_in_the_same_way_everywhere(
         np.testing.assert_array_equal(found.x, expected)
     with pytest.raises(SchemaError, match=r"expected .*, got .*field x"):
         way(tmp_path / "bad", feature, [good[0], bad])
+
+
+def test_samples_in_the_place_of_the_path_are_refused() -> None:
+    samples: Any = [{"x": 1}]
+    for call in (lambda: sx.write(samples, "d"), lambda: sx.create(samples), lambda: sx.edit(samples)):
+        with pytest.raises(ArgumentError, match="expected a path or a URL as the first argument, got list"):
+            call()

@@ -395,3 +395,10 @@ def test_columns_of_missing_values_have_the_form_of_the_field() -> None:
         columns = ds.read(rows)
         assert columns["fixed"].values.shape == (len(rows), 2) and columns["coded"].values.dtype == np.int64
         assert columns["fixed"].mask.tolist() == columns["coded"].mask.tolist() == [row == 0 for row in rows]
+
+
+@pytest.mark.parametrize("values", [[1.0, float("nan")], [1.0, 2.0], ["a", None]])
+def test_a_series_has_the_values_of_its_frame(values: list[Any]) -> None:
+    frame = pd.DataFrame({"x": values})
+    framed, single = sx.open(frame), sx.open({"x": frame["x"]})
+    assert single.features == framed.features and list(single) == list(framed)

@@ -224,3 +224,9 @@ def test_dir_shows_what_users_use() -> None:
     assert ds._ipython_key_completions_() == ["x", "name", "v"]
     assert next(ds.ordered(2))._ipython_key_completions_() == ["x", "name", "v"]
     assert ds.read([0])._ipython_key_completions_() == ["x", "name", "v"]
+
+
+def test_an_error_of_a_condition_names_the_sample() -> None:
+    with pytest.raises(TypeError) as found:
+        sx.open([{"x": 1}, {"x": None}]).filter(lambda sample: sample.x > 0)
+    assert found.value.__notes__[0].endswith("at sample 1")

@@ -33,7 +33,7 @@ from shardex.kernel import Column, Columns, Masked, Ragged
 from shardex.layers import ClassNameRows, copied
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class, record_of
-from shardex.sources import place_of
+from shardex.sources import path_text, place_of
 
 if TYPE_CHECKING:
     from shardex.dataset.open import Data
@@ -66,7 +66,7 @@ def create(
     >>> len(open_dataset(folder))
     2
     """
-    return Writer(os.fspath(path), schema, format, mode, options, register, warn=True)
+    return Writer(path_text(path), schema, format, mode, options, register, warn=True)
 
 
 class Writer(AllOrNothing):

@@ -119,7 +119,7 @@ def column_table(name: str, column: Any) -> pa.Table | None:
             return pa.table({name: column})
         kind = getattr(column, "dtype", None)
         times = isinstance(kind, np.dtype) and kind.kind in "mM" and getattr(column, "ndim", 0) == 1
-        if times or _is_of_pandas(kind):
+        if times or _is_of_pandas(kind) or _has_missing_floats(column):
             return _marked(pa.table({name: pa.array(column, from_pandas=True)}))
         if kind is not None and not isinstance(kind, np.dtype) and hasattr(column, "__arrow_c_stream__"):  # of polars
             table = pa.table({name: pa.chunked_array(column)})
@@ -127,6 +127,13 @@ def column_table(name: str, column: Any) -> pa.Table | None:
     except (pa.ArrowException, TypeError, ValueError):  # a unit that Arrow lacks, values of several types
         pass
     return None
+
+
+def _has_missing_floats(column: Any) -> bool:
+    """Return whether a column is a Series of floats with NaN, which is a missing value to pandas."""
+    pandas = sys.modules.get("pandas")
+    floats = pandas is not None and isinstance(column, pandas.Series) and column.dtype.kind == "f"
+    return floats and bool(column.hasnans)
 
 
 def _is_of_pandas(dtype: Any) -> bool:

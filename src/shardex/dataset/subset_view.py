@@ -158,7 +158,10 @@ class SubsetView(SampleView[T_co]):
         layers.check_callable(predicate)
         quiet = None if progress is None else not progress
         samples = Bar(self, total=len(self), desc="filter", unit=" samples", disable=quiet, leave=False)
-        chosen = Pick(np.flatnonzero([bool(predicate(sample)) for sample in samples]))
+        true: list[bool] = []
+        for sample in samples:
+            true.append(bool(layers.call_function(predicate, sample, lambda: f"sample {len(true)}")))
+        chosen = Pick(np.flatnonzero(true))
         return self.fixed().through(chosen, note("filtered by", function_name(predicate)))
 
     def sort(self, *fields: str | Sequence[str], descending: bool = False) -> Dataset[T_co]:

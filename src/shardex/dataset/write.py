@@ -24,7 +24,7 @@ from shardex.formats import check_options, format_named, target_format
 from shardex.layers import changes, sample_of_view
 from shardex.progress import Bar
 from shardex.samples import DictSample, Lens, is_sample_class
-from shardex.sources import parent_of, place_of
+from shardex.sources import parent_of, path_text, place_of
 from shardex.workers import ExecutorLike
 
 if TYPE_CHECKING:
@@ -80,8 +80,9 @@ def write(
     >>> write(folder + "/b", ds, transform=lambda sample: {"double": 2 * sample.x}, workers=1)[1]
     DictSample(double=4)
     """
-    format, is_file = target_format(os.fspath(path), format)
-    began = Began.of(os.fspath(path), format) if mode == "append" and not is_file else None
+    path = path_text(path)
+    format, is_file = target_format(path, format)
+    began = Began.of(path, format) if mode == "append" and not is_file else None
     module, steps = format_named(format), WriteSteps(transform, filter, batched, batch_size, on_error)
     steps.check()
     check_options(module.create, format, options, _parameters())
@@ -96,7 +97,7 @@ def write(
     if in_parts and (through is not None or onto is not None):
         raise ArgumentError("expected through= and onto= without functions and workers, got both")
     if in_parts and is_file:
-        with _parts_of_file(os.fspath(path), mode) as folder:
+        with _parts_of_file(path, mode) as folder:
             result = write(
                 folder,
                 samples,
@@ -113,13 +114,11 @@ def write(
             made = write(path, result, format=format, mode=mode, progress=progress, **options)
         made.left_out = result.left_out
         return _registered(made, registration)
-    if in_parts or (
-        through is None and not is_file and _is_large(os.fspath(path), source, steps, format, mode, options)
-    ):
+    if in_parts or (through is None and not is_file and _is_large(path, source, steps, format, mode, options)):
         whole = source if isinstance(source, Dataset) else _opened(source)
         whole = whole if steps.any else whole.stored
         result = write_in_parts(
-            os.fspath(path),
+            path,
             whole,
             schema,
             steps,
@@ -131,14 +130,14 @@ def write(
             options=options,
             began=began,
         )
-        warn_of_left_out(os.fspath(path), result.left_out, len(whole))
+        warn_of_left_out(path, result.left_out, len(whole))
         return _registered(result, registration)
     if schema is None and is_stream(source) and source.features is not None:
         source = HubStream(source)
-        schema = None if is_file else module.existing_schema(place_of(os.fspath(path)), mode)
+        schema = None if is_file else module.existing_schema(place_of(path), mode)
     while True:
         try:
-            written = _write_stream(os.fspath(path), source, schema, format, mode, progress, through, onto, options)
+            written = _write_stream(path, source, schema, format, mode, progress, through, onto, options)
             return _registered(written, registration)
         except SchemaError:
             if schema is not None or not isinstance(source, HubStream) or not source.widen():

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shardex.columns import check_fields
 from shardex.errors import SchemaError
-from shardex.features import ClassLabel, Feature, Features, Optional, Text
+from shardex.features import Bytes, ClassLabel, Feature, Features, Optional, Text, unwrap_optional
 from shardex.kernel import Columns, Integers, digest, values_of
 from shardex.rows import AbstractRows, Keyed, remember
 from shardex.samples import ClassFitter, DictSample, feature_in_class, record_of, schema_conflicts
@@ -92,6 +92,9 @@ class TypedRows(Layer):
         record = record_of(sample_type)
         have = below.features
         have = have if fields is None else have.select(fields)
+        for name in below.media_fields:
+            if name in have and type(unwrap_optional(record.features.get(name, Text()))) is Bytes:
+                have = Features({**have, name: have[name].stored_form()})
         if (have or len(below)) and (problems := schema_conflicts(have, record.features, record.defaults)):
             raise SchemaError(
                 f"expected data with the fields of {sample_type.__name__} ({record.features}), got {have}: "

@@ -66,6 +66,7 @@ __all__ = [
     "open_source",
     "parent_of",
     "parse_size",
+    "path_text",
     "place_of",
     "read_keyring",
     "redact",
@@ -112,7 +113,16 @@ if TYPES:
     from shardex.sources.page_cache import parse_size
     from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, TemporaryDraft, check_path, check_text
     from shardex.sources.retry import RetryableError
-    from shardex.sources.url import absolute_path, child_of, is_local, is_url, open_source, parent_of, place_of
+    from shardex.sources.url import (
+        absolute_path,
+        child_of,
+        is_local,
+        is_url,
+        open_source,
+        parent_of,
+        path_text,
+        place_of,
+    )
 else:
     import_later(
         __name__,
@@ -130,6 +140,6 @@ else:
             "page_cache": "parse_size",
             "protocols": "Draft Place Sink Source Stat TemporaryDraft check_path check_text",
             "retry": "RetryableError",
-            "url": "absolute_path child_of is_local is_url open_source parent_of place_of",
+            "url": "absolute_path child_of is_local is_url open_source parent_of path_text place_of",
         },
     )

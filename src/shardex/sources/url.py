@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 
 from shardex import sources
-from shardex.errors import AddressError, UnknownFormatError, UnsafeError
+from shardex.errors import AddressError, ArgumentError, UnknownFormatError, UnsafeError
 from shardex.plugins import plugins
 from shardex.sources.credentials import redact_url
 from shardex.sources.local import LocalSource
@@ -54,6 +54,18 @@ def absolute_path(text: str) -> str:
         raise UnknownFormatError(f"expected a local path, got the URL {text!r}")
     path = text[5:] if text.startswith("file:/") and not text.startswith("file://") else text.removeprefix("file://")
     return os.path.abspath(os.path.expanduser(path))
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """Return a path or a URL as text; raise `ArgumentError` if it is neither.
+
+    >>> path_text([{"x": 1}])
+    Traceback (most recent call last):
+    shardex.errors.ArgumentError: expected a path or a URL as the first argument, got list
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"expected a path or a URL as the first argument, got {type(path).__name__}")
+    return os.fspath(path)
 
 
 def place_of(path: str | os.PathLike[str]) -> Place:

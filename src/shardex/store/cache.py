@@ -42,7 +42,7 @@ from shardex.kernel import digest
 from shardex.native import WRITER_FILE, is_intact, latest_version, read_manifest, versions_in
 from shardex.progress import Bar
 from shardex.samples import is_sample_class
-from shardex.sources import LocalSource, absolute_path, is_url, locks, make_folder, redact_url
+from shardex.sources import LocalSource, absolute_path, is_url, locks, make_folder, path_text, redact_url
 from shardex.store.encode_ahead import encode_ahead
 from shardex.store.versions import GRACE, clean
 from shardex.workers import function_fingerprint, unknown_objects
@@ -121,7 +121,7 @@ def cache(
 
 
 def _local_place(folder: str | os.PathLike[str]) -> LocalSource:
-    path = os.fspath(folder)
+    path = path_text(folder)
     if is_url(path) and not path.startswith("file://"):
         raise ArgumentError(
             "expected a local folder for a cache, because one process at a time builds it, got "

@@ -48,6 +48,7 @@ from shardex.order import Span
 from shardex.progress import Bar
 from shardex.rows import Keyed, normalise
 from shardex.samples import Lens, fields_of, plain_value
+from shardex.sources import path_text
 from shardex.store.new_field import (
     EncodedRows,
     FieldFunction,
@@ -86,7 +87,7 @@ def edit(
     ([DictSample(x=1, s='changed', y=10), DictSample(x=3, s='c', y=30)], 3)
     """
     if not isinstance(path, Dataset):
-        return Edit(os.fspath(path), progress, trust_paths)
+        return Edit(path_text(path), progress, trust_paths)
     where, trusted = _opened_native(path)
     return Edit(where, progress, trust_paths or trusted, path.version)
 

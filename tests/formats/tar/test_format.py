@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from PIL import Image as Pillow
 
 import shardex as sx
 from shardex.errors import (
@@ -1287,3 +1289,22 @@ def test_numbers_of_keys_need_not_differ(tmp_path: Path, monkeypatch: pytest.Mon
     assert [ds.get(str(k)).txt for k in range(3)] == ["0", "1", "2"]
     with pytest.raises(UnknownKeyError):
         ds.get("3")
+
+
+@dataclass
+class Picture:
+    jpg: NDArray[np.uint8]
+
+
+@dataclass
+class Stored:
+    jpg: bytes
+
+
+def test_images_of_foreign_tars_are_arrays_or_bytes_as_a_class_says(tmp_path: Path) -> None:
+    data = io.BytesIO()
+    Pillow.fromarray(np.full((8, 6, 3), 90, np.uint8)).save(data, "JPEG")
+    tar = pack(tmp_path / "a.tar", [("0.jpg", data.getvalue())])
+    assert sx.open(tar, Picture)[0].jpg.shape == next(sx.open(tar, Picture).ordered(1)).jpg[0].shape == (8, 6, 3)
+    for ds in (sx.open(tar, Stored), sx.open(tar).decode(False).as_type(Stored), sx.open(tar).as_type(Stored)):
+        assert ds[0].jpg == next(ds.ordered(1)).jpg[0] == data.getvalue()

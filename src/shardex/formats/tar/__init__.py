@@ -172,6 +172,8 @@ class TarRows(ExtractedRows):
         if self._as_map and self._is_typed and isinstance(recorded := self._recorded.get("msgpack"), Struct):
             self._schema = Features({**recorded.fields, **self._schema})
         self._extension_of = {} if self._as_map else self._match_schema()
+        declared = {name: tar_fields.as_member(one, self._extension_of.get(name)) for name, one in self._schema.items()}
+        self._schema = Features(declared)
         self.extraction = Extraction(files, index.files, "tar")
         self.key_lookup = TarKeys(self)
 

@@ -68,6 +68,18 @@ def candidates(field: str, feature: Feature) -> list[str]:
     return [field.lower(), extension_of(field, feature).lower()]
 
 
+def as_member(feature: Feature, extension: str | None) -> Feature:
+    """Return the feature of a declared field in members of an extension: arrays in files of images are images.
+
+    >>> str(as_member(Array("uint8"), "jpg")), str(as_member(Array("uint8"), "jpg.npy"))
+    ("image(format='jpeg')", 'uint8[...]')
+    """
+    if extension is None or not isinstance(unwrap_optional(feature), Array):
+        return feature
+    media = Media.of_extension(extension)
+    return feature if media is None else Optional(media) if feature.optional else media
+
+
 # -- the schema in a tar --------------------------------------------------------------------------------------------
 
 
