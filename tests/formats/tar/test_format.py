@@ -1304,7 +1304,7 @@ class Stored:
 def test_images_of_foreign_tars_are_arrays_or_bytes_as_a_class_says(tmp_path: Path) -> None:
     data = io.BytesIO()
     Pillow.fromarray(np.full((8, 6, 3), 90, np.uint8)).save(data, "JPEG")
-    tar = pack(tmp_path / "a.tar", [("0.jpg", data.getvalue())])
+    tar = str(pack(tmp_path / "a.tar", {"0.jpg": data.getvalue()}))
     assert sx.open(tar, Picture)[0].jpg.shape == next(sx.open(tar, Picture).ordered(1)).jpg[0].shape == (8, 6, 3)
     for ds in (sx.open(tar, Stored), sx.open(tar).decode(False).as_type(Stored), sx.open(tar).as_type(Stored)):
         assert ds[0].jpg == next(ds.ordered(1)).jpg[0] == data.getvalue()
