@@ -11,7 +11,7 @@ import pytest
 
 import shardex as sx
 from shardex import other_names
-from shardex.errors import ArgumentError
+from shardex.errors import ArgumentError, FieldError, QueryError, SchemaError
 
 DATA = [{"x": k, "name": f"n{k}"} for k in range(10)]
 TABLES = {name: table for name, table in vars(other_names).items() if name.isupper() and isinstance(table, Mapping)}
@@ -101,3 +101,27 @@ def test_an_error_inside_of_a_property_is_not_hidden() -> None:
 
     with pytest.raises(AttributeError, match="the reason"):
         Broken(sx.open(DATA).rows).fields  # noqa: B018
+
+
+def test_fields_are_no_attributes_of_datasets() -> None:
+    with pytest.raises(AttributeError, match=r"Dataset has no attribute 'name': use ds\[\"name\"\]"):
+        look_up(sx.open(DATA), "name")
+    with pytest.raises(AttributeError, match=r"ClassLabel has no attribute 'int2str': use name\(number\)"):
+        look_up(sx.ClassLabel(["a"]), "int2str")
+
+
+def test_what_is_given_in_another_place_or_form() -> None:
+    ds: Any = sx.open(DATA)
+    for error, message, call in [
+        (ArgumentError, r"got test_size=: use the shares as the first argument", lambda: ds.split(test_size=0.2)),
+        (ArgumentError, r"Dataset.sort .*, got ascending=: use descending=", lambda: ds.sort("x", ascending=False)),
+        (TypeError, r"^Dataset.get\(\) missing", lambda: ds.get()),
+        (ArgumentError, "got 'x > 0': conditions are for ds.where", lambda: ds.filter("x > 0")),
+        (QueryError, "got function: functions of samples are for ds.filter", lambda: ds.where(lambda s: s.x > 0)),
+        (SchemaError, r"windows of rows, one after another, are ds.sliding\(length\)", lambda: ds.windows(4)),
+        (SchemaError, r"choose those that all have with .select\(...\)", lambda: ds + ds.select("x")),
+        (FieldError, "messages= that of conversations", lambda: sx.tokenize(ds, len, "tokens")),
+        (ArgumentError, "the name of a field for messages=", lambda: sx.tokenize(ds, len, "tokens", messages=True)),
+    ]:
+        with pytest.raises(error, match=message):
+            call()

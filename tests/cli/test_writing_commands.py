@@ -225,3 +225,9 @@ def test_interrupt_keeps_finished_parts_and_the_same_command_continues() -> None
 def test_function_of_a_module_on_ray(ray_cluster: Any) -> None:
     run("source", "out", "--transform", "prepare:double", "--executor", "ray")
     assert [sample.y for sample in sx.open("out")] == [*range(0, 20, 2)]
+
+
+def test_the_format_of_the_input_in_the_place_of_the_target(tmp_path: Path) -> None:
+    sx.write(tmp_path / "a.jsonl", [{"x": 1}])
+    result = run(tmp_path / "a.jsonl", tmp_path / "out", "--format", "parquet", code=1)
+    assert "did you mean --to parquet?" in result.stderr

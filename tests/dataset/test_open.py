@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import shardex as sx
-from shardex.errors import ArgumentError, SchemaError
+from shardex.errors import ArgumentError, SchemaError, UnknownFormatError
 
 X = np.arange(4, dtype="int16")
 V = np.arange(8, dtype="float32").reshape(4, 2)
@@ -130,7 +130,8 @@ COLUMNS = {
     "polars text": (pl.Series(["a", None]), "text or none", ["a", None]),
     "pyarrow": (pa.array([[1], None]), "int64[?] or none", None),
     "chunked": (pa.chunked_array([[1.5], [2.5]]), "float64", [1.5, 2.5]),
-    "NaN": (pd.Series([1.5, None], dtype="float32"), "float32", None),  # not a missing value in a plain array
+    "NaN": (pd.Series([1.5, None], dtype="float32"), "float32 or none", [1.5, None]),
+    "NaN of numpy": (np.array([1.5, np.nan], "float32"), "float32", None),  # not a missing value in a plain array
 }
 
 
@@ -175,3 +176,14 @@ def test_index_is_the_same_for_all_workers_and_executors(tmp_path: Path, format:
             assert len(sx.index(tmp_path / "d", **options, **where)) == 30
             found.append(sidecars(tmp_path))
     assert found[0] and all(one == found[0] for one in found)
+
+
+def test_a_list_of_patterns_is_counted_as_paths_and_its_files_as_files(tmp_path: Path) -> None:
+    for k in range(3):
+        (tmp_path / f"{k}.txt").write_text("x")
+        (tmp_path / f"{k}.md").write_text("x")
+        (tmp_path / f"{k}.q").write_bytes(b"\0")
+    patterns = [f"{tmp_path}/*.txt", f"{tmp_path}/*.md"]
+    assert repr(sx.open(patterns, lines=False)).endswith("6 shards, 2 paths)")
+    with pytest.raises(UnknownFormatError, match=r"^3 files from .*\*.q on: expected"):
+        sx.open([f"{tmp_path}/*.q"])

@@ -32,7 +32,7 @@ from shardex.cli.terminal import (
 )
 from shardex.dataset import Dataset, write
 from shardex.dataset import open as open_dataset
-from shardex.errors import ArgumentError, NotFoundError, ShardexError, nearest
+from shardex.errors import ArgumentError, FormatError, NotFoundError, ShardexError, nearest
 from shardex.formats import ShardRows, check_options, format_named, option_types, target_format
 from shardex.sources import parent_of, place_of
 from shardex.text import tokenize as tokenize_documents
@@ -77,11 +77,16 @@ def convert(
     Example: shardex convert 'corpus/*.jsonl' data/corpus --to parquet --workers 4
     """
     paths, name, options = resolve(what, format, option)
-    to, _ = target_format(target, to)
+    to, _ = target_format(target, given := to)
     create = format_named(to).create
     to_options = parse_options(to_option, option_types(create), but={"mode"})
     check_options(create, to, to_options)
-    ds = open_dataset(paths, format=name, **options)
+    try:
+        ds = open_dataset(paths, format=name, **options)
+    except FormatError as error:
+        if format is None or given is not None:
+            raise
+        raise FormatError(f"{error}; --format is that of the input, did you mean --to {format}?") from error
     ds = ds if where is None else ds.where(where)
     ds = ds if fields is None else ds.select(*fields.split(","))
     before = extent(target, to) if mode == "append" else Extent()

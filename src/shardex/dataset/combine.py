@@ -317,7 +317,10 @@ def concat_rows(datasets: Sequence[Dataset[Any]]) -> AbstractRows:
     for number, other in enumerate(datasets):
         if sorted(other.fields) != sorted(first):
             known, found = ", ".join(first), ", ".join(other.fields)
-            raise SchemaError(f"expected the fields of the first dataset ({known}), got {found} - at dataset {number}")
+            raise SchemaError(
+                f"expected the fields of the first dataset ({known}), got {found} - at dataset {number}; choose those "
+                "that all have with .select(...)"
+            )
         _check_same_types(datasets[0], other, number)
     parts = [other if other.fields == first else other.select(*first) for other in datasets]
     return combined(parts, lambda stored: with_common_type(ConcatRows(stored), stored))

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from shardex import dataset as room
 from shardex import display, layers
 from shardex.columns import check_fields
+from shardex.dataset.sample_view import SampleView
 from shardex.dataset.subset_view import SubsetView
 from shardex.dataset.views import PLUMBING, description, field_names, function_name, new_names, note
 from shardex.features import Feature
@@ -442,7 +445,17 @@ class Dataset(SubsetView[T_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(self, name, DATASET)
+            hints = DATASET
+            if not (name in DATASET or name.startswith("_") or hasattr(type(self), name)):
+                with suppress(Exception):  # features that are found by a function of the user
+                    hints = {one: f'ds["{one}"], or the attribute of a sample: ds[0].{one}' for one in self.fields}
+            raise missing_attribute(self, name, hints)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self._rows, self._order, self._fields, self._notes)
+
+
+for _part in (SampleView, SubsetView):
+    for _method in vars(_part).values():
+        if isinstance(_method, FunctionType):
+            _method.__qualname__ = f"Dataset.{_method.__name__}"  # which errors about arguments say

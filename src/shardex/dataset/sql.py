@@ -178,7 +178,8 @@ def matching(query: Query, rows: AbstractRows, params: Params = None, limits: Li
 
 def _text(given: Any) -> str:
     if not isinstance(given, str):
-        raise QueryError(f"expected SQL as text, got {type(given).__name__}")
+        advice = ": functions of samples are for ds.filter" if callable(given) else ""
+        raise QueryError(f"expected SQL as text, got {type(given).__name__}{advice}")
     return given
 
 

@@ -15,8 +15,9 @@ from shardex import dataset as room
 from shardex import layers
 from shardex.dataset.sample_view import SampleView
 from shardex.dataset.views import field_names, function_name, note, sorted_positions
+from shardex.errors import ArgumentError
 from shardex.order import Pick, Shuffle
-from shardex.other_names import MAP, refuse
+from shardex.other_names import MAP, VIEWS, refuse
 from shardex.progress import Bar
 from shardex.rows import whole_number
 from shardex.samples import T_co
@@ -94,6 +95,7 @@ class SubsetView(SampleView[T_co]):
         time: str | None = None,
         within: By | None = None,
         at: Any = None,
+        **unknown: Any,
     ) -> Any:
         """Divide into parts with these shares of the samples; the remaining share is one more part.
 
@@ -123,6 +125,7 @@ class SubsetView(SampleView[T_co]):
         >>> [part["x"].tolist() for part in ds.split(time="x", at=[3, 8])]
         [[0, 1, 2], [3, 4, 5, 6, 7], [8, 9]]
         """
+        refuse("Dataset.split", VIEWS, unknown, ["seed", "stratify", "group", "time", "within", "at"])
         by: Any = {"stratify": stratify, "group": group, "time": time, "within": within}
         return room.split_views.split_view(self, shares, seed=seed, at=at, **by)
 
@@ -155,6 +158,8 @@ class SubsetView(SampleView[T_co]):
         2
         """
         refuse("Dataset.filter", MAP, unknown, ["progress"])
+        if isinstance(predicate, str):
+            raise ArgumentError(f"expected a function of one sample, got {predicate!r}: conditions are for ds.where")
         layers.check_callable(predicate)
         quiet = None if progress is None else not progress
         samples = Bar(self, total=len(self), desc="filter", unit=" samples", disable=quiet, leave=False)
@@ -164,7 +169,7 @@ class SubsetView(SampleView[T_co]):
         chosen = Pick(np.flatnonzero(true))
         return self.fixed().through(chosen, note("filtered by", function_name(predicate)))
 
-    def sort(self, *fields: str | Sequence[str], descending: bool = False) -> Dataset[T_co]:
+    def sort(self, *fields: str | Sequence[str], descending: bool = False, **unknown: Any) -> Dataset[T_co]:
         """Return a view in the order of the values of a field, or of several; samples with equal values stay in order.
 
         None and NaN come last. The columns are read now; the view stores the row numbers.
@@ -173,6 +178,7 @@ class SubsetView(SampleView[T_co]):
         >>> sx.open([{"x": 2}, {"x": 3}, {"x": 1}]).sort("x", descending=True)["x"]
         array([3, 2, 1])
         """
+        refuse("Dataset.sort", VIEWS, unknown, ["descending"])
         order = Pick(sorted_positions(self, names := field_names(fields), descending))
         return self.fixed().through(order, f"sorted by {', '.join(names)}{', descending' * bool(descending)}")
 

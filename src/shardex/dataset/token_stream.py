@@ -63,7 +63,8 @@ def token_field(features: Features, field: str | None) -> str:
     if arrays:
         raise ArgumentError(f"expected the field of tokens, one of {', '.join(arrays)}; choose it with field=")
     raise SchemaError(
-        f"expected a field of arrays of one dimension (the tokens), got {features or 'no fields'}{_remedy('tokens')}"
+        f"expected a field of arrays of one dimension (the tokens), got {features or 'no fields'}{_remedy('tokens')}; "
+        "windows of rows, one after another, are ds.sliding(length)"
     )
 
 

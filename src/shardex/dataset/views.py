@@ -201,7 +201,7 @@ def _count(view: SampleView[Any]) -> str:
 def _origin(rows: AbstractRows) -> str:
     if isinstance(rows, ShardRows):
         what = rows.opened.what
-        shown = display_name(what) if isinstance(what, str) else f"{len(what)} file{'s' * (len(what) != 1)}"
+        shown = display_name(what) if isinstance(what, str) else f"{len(what)} path{'s' * (len(what) != 1)}"
         count = rows.shard_count
         return f" - {rows.opened.format}, {count} shard{'s' * (count != 1)}, {shown}"
     if hasattr(rows, "through"):

@@ -17,6 +17,7 @@ from shardex.features.codecs import JSON, NUMBER, Codec, codec_for_extension
 from shardex.features.feature import Feature, named, unfit
 from shardex.features.value import number_reader, python_number
 from shardex.kernel import Column
+from shardex.other_names import CLASS_LABEL, missing_attribute
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -55,6 +56,9 @@ class ClassLabel(Feature):
         if not 0 <= number < len(self.names):
             raise SchemaError(f"expected a class number below {len(self.names)}, got {number}")
         return self.names[number]
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing_attribute(self, name, CLASS_LABEL)
 
     # -- as a feature -----------------------------------------------------------------------------------------
 

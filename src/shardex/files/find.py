@@ -130,9 +130,9 @@ class Files:
             return any(entry.is_symlink() and entry.is_dir() for entry in entries)
 
     def __str__(self) -> str:
-        what, count = (self.what, 1) if isinstance(self.what, str) else (self.what[0], len(self.what))
+        what = self.what if isinstance(self.what, str) else self.what[0]
         what = what.partition("?")[0] if what.startswith("http") else what  # a query may contain a secret
-        return what if isinstance(self.what, str) else f"{count} files from {what} on"
+        return what if isinstance(self.what, str) else f"{len(self.paths)} files from {what} on"
 
     def name(self, number: int) -> str:
         """Return the full path of a file, for error messages."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardex.dataset import Dataset, ListRows, write
 from shardex.dataset import open as open_dataset
-from shardex.errors import ArgumentError, SchemaError, ShardexError
+from shardex.errors import ArgumentError, SchemaError, ShardexError, unknown_field
 from shardex.features import Array, Feature, Features, Json, Text, unwrap_optional
 from shardex.features import Sequence as ListOf
 from shardex.formats import format_named, target_format
@@ -109,6 +109,8 @@ def tokenize(
         encoder = TextEncoder(adapter, field, first, last)
         _check_text(source, field)
     else:
+        if not isinstance(messages, str):
+            raise ArgumentError(f'expected the name of a field for messages=, such as "messages", got {messages!r}')
         if add_special_tokens:
             raise ArgumentError("expected add_special_tokens=False with messages=, got True: the template has them")
         chosen = template_of(template, adapter, tools=tools is not None)
@@ -214,7 +216,8 @@ def _check_text(source: Dataset[Any], field: str) -> None:
         features: Mapping[str, Feature] = source.features
     except SchemaError:  # samples of several types: each text is checked when it is read
         return
-    source.select(field)  # an error for an unknown field
+    if field not in features:
+        raise unknown_field(field, features, "; field= names the field of texts, messages= that of conversations")
     feature = unwrap_optional(features[field])
     if not isinstance(feature, Text | Json):
         texts = [name for name, one in features.items() if isinstance(unwrap_optional(one), Text)]
