@@ -112,16 +112,18 @@ def test_fields_are_no_attributes_of_datasets() -> None:
 
 def test_what_is_given_in_another_place_or_form() -> None:
     ds: Any = sx.open(DATA)
-    for error, message, call in [
+    tokenize, calls = cast(Any, sx.tokenize), list[tuple[type[Exception], str, Any]]()
+    calls += [
         (ArgumentError, r"got test_size=: use the shares as the first argument", lambda: ds.split(test_size=0.2)),
         (ArgumentError, r"Dataset.sort .*, got ascending=: use descending=", lambda: ds.sort("x", ascending=False)),
-        (TypeError, r"^Dataset.get\(\) missing", lambda: ds.get()),
+        (TypeError, r"^Dataset.get\(\) missing", ds.get),
         (ArgumentError, "got 'x > 0': conditions are for ds.where", lambda: ds.filter("x > 0")),
         (QueryError, "got function: functions of samples are for ds.filter", lambda: ds.where(lambda s: s.x > 0)),
         (SchemaError, r"windows of rows, one after another, are ds.sliding\(length\)", lambda: ds.windows(4)),
         (SchemaError, r"choose those that all have with .select\(...\)", lambda: ds + ds.select("x")),
-        (FieldError, "messages= that of conversations", lambda: sx.tokenize(ds, len, "tokens")),
-        (ArgumentError, "the name of a field for messages=", lambda: sx.tokenize(ds, len, "tokens", messages=True)),
-    ]:
+        (FieldError, "messages= that of conversations", lambda: tokenize(ds, len, "tokens")),
+        (ArgumentError, "the name of a field for messages=", lambda: tokenize(ds, len, "tokens", messages=True)),
+    ]
+    for error, message, call in calls:
         with pytest.raises(error, match=message):
             call()

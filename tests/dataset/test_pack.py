@@ -18,6 +18,8 @@ from shardex.errors import ArgumentError, FieldError, RowError, SchemaError
 from shardex.kernel.packing import best_fit
 from tests.token_documents import FORMS, documents, opened, plain, sizes_of_documents
 
+pytestmark = pytest.mark.filterwarnings("ignore:batch.mask is")  # the loss mask is batch["mask"] here
+
 Sample = dict[str, list[int]]
 Piece = list[tuple[int, int]]
 STRATEGIES = ("concat", "best_fit", "truncate")

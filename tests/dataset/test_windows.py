@@ -19,6 +19,8 @@ from shardex.errors import ArgumentError, FieldError, RowError, SchemaError
 from tests.resident_pages import PAGE, become_resident, evict, resident_pages
 from tests.token_documents import FORMS, documents, opened, plain, sizes_of_documents
 
+pytestmark = pytest.mark.filterwarnings("ignore:batch.mask is")  # the loss mask is batch["mask"] here
+
 Sample = dict[str, list[int]]
 
 

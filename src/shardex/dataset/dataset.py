@@ -252,7 +252,7 @@ class Dataset(SubsetView[T_co]):
 
         A sample has the values of each field as one array: ``x`` of the first rows and, with a horizon, ``x_future`` of
         the rows after them; the fields of the group have one value. Fields of numbers, classes, times and arrays of
-        one shape are stacked, others are left out.
+        one shape are stacked, classes as their numbers (`features` of this dataset has the names); others are left out.
 
         `missing` says what becomes of windows in which a value is None or NaN: ``"drop"`` leaves them out, ``"error"``
         raises an error (for both, fields that can have such values are read now), ``"keep"`` keeps them, as NaN or NaT;
