@@ -66,7 +66,7 @@ def write(
 
     A name such as ``a.parquet`` is one file of this format (see `create`); what functions return is then kept in a
     native dataset beside it until all is there. The `metadata` of a dataset is written too if there is no `transform`
-    and the format can store it.
+    and the format can store it. The result has untyped samples, also if `schema` is a class: ``open(path, Class)``.
 
     With a lens in `through`, `samples` are views: each is put back into the sample of `onto` at the same position, and
     the results are written. Without `onto` the lens must be able to make a sample from a view alone.
