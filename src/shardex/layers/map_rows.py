@@ -85,8 +85,8 @@ class MapRows(Layer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         made = (self.below, self.function, self._chosen, self._type, self._schema, self._keeps_stored)
-        known = self.__dict__.get("features") if self._type is DictSample else None  # other processes need not find them
-        return type(self), made, None if known is None else {"features": known}
+        known = self.__dict__.get("features") if self._type is DictSample else None
+        return type(self), made, None if known is None else {"features": known}  # other processes need not find them
 
     @property
     def stored(self) -> AbstractRows:
