@@ -65,7 +65,9 @@ def test_methods_of_datasets(name: str) -> None:
 def test_attributes_of_loaders() -> None:
     loader = sx.Loader(DATA, 2)
     with pytest.raises(
-        AttributeError, match=r"Loader has no attribute 'sampler': use the state of the loader: state_dict\(\)"
+        AttributeError,
+        match=r"Loader has no attribute 'sampler': use .*load_state_dict\(state\), .*register_for_checkpointing.*"
+        r"needs both: load_state_dict .* and ignore_data_skip=True, which alone begins the epoch again",
     ):
         look_up(loader, "sampler")
     assert loader.batch_size == 2 and not hasattr(loader, "other")

@@ -34,8 +34,9 @@ LOADER: Mapping[str, str] = {
 }
 """Arguments of loaders."""
 _STATE = (
-    "the state of the loader: state_dict() and load_state_dict(); a Trainer of Hugging Face needs "
-    "ignore_data_skip=True, see docs/trainer.md"
+    "the state of the loader to resume: load_state_dict(state), or accelerator.register_for_checkpointing(loader) in "
+    "place of skip_first_batches. A Trainer of Hugging Face needs both: load_state_dict with the state that a callback "
+    "saved, and ignore_data_skip=True, which alone begins the epoch again; see docs/trainer.md"
 )
 LOADER_ATTRIBUTES: Mapping[str, str] = {
     "collate_fn": "the argument collate=",

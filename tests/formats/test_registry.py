@@ -14,7 +14,7 @@ import pytest
 import shardex as sx
 from shardex.errors import AlreadyExistsError, ArgumentError, SchemaError, UnknownFormatError
 from shardex.features import Features
-from shardex.formats import format_named, format_names, signature_of
+from shardex.formats import format_named, format_names, open_rows, signature_of
 from shardex.sources import place_of
 from tests.formats.cases import NAMES, kind
 
@@ -87,3 +87,15 @@ def test_the_name_of_an_option_of_other_libraries(tmp_path: Path) -> None:
         sx.open(tmp_path / "a.jsonl", dtype="int64")
     with pytest.raises(ArgumentError, match=r"got 'max_shard_size': use shard_size="):
         sx.write(tmp_path / "b", [{"x": 1}], format="jsonl", max_shard_size=5)
+
+
+@pytest.mark.parametrize("format", ["arrow", "jsonl", "csv", "text", "tar"])
+def test_sizes_of_shards_as_text(tmp_path: Path, format: str) -> None:
+    samples = [{"text": "abcd" * 100}] * 200
+    sx.write(tmp_path / "text", samples, format=format, shard_size="1 KB")
+    sx.write(tmp_path / "number", samples, format=format, shard_size=1000)
+    assert len(open_rows(str(tmp_path / "text")).shard_names()) == len(
+        open_rows(str(tmp_path / "number")).shard_names()
+    )
+    with pytest.raises(ArgumentError, match=r'expected a size such as 5_000_000 or "50 GB"'):
+        sx.write(tmp_path / "other", samples, format=format, shard_size="much")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -272,6 +273,27 @@ def test_place_of_a_local_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for path in (tmp_path / "a", str(tmp_path / "a"), f"file://{tmp_path}/a", "a", "~/a"):
         place = place_of(path)
         assert not place.is_remote and place.url == str(tmp_path / "a")
+
+
+def test_file_urls(tmp_path: Path) -> None:
+    path = tmp_path / "a b%20ü"
+    for url in (
+        path.as_uri(),
+        path.as_uri().replace("file://", "file://localhost"),
+        path.as_uri()[:5] + quote(str(path)),
+    ):
+        assert place_of(url).url == str(path)
+    for url in ("file://js", "file://js/x", "file://~/x", "file://"):
+        with pytest.raises(
+            AddressError, match="expected an absolute path after file://.* give a relative path without"
+        ):
+            place_of(url)
+
+
+@pytest.mark.parametrize(("url", "use"), [("s3a://b/x", "s3"), ("gcs://b/x", "gs"), ("abfs://c@a.example/x", "az")])
+def test_schemes_of_other_libraries(url: str, use: str) -> None:
+    with pytest.raises(AddressError, match=f": use {use}://$"):
+        open_source(url)
 
 
 def test_place_of_a_url() -> None:

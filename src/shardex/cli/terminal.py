@@ -20,6 +20,7 @@ import typer
 from shardex.errors import ArgumentError, PluginError, ShardexError
 from shardex.files import find
 from shardex.formats import FORMATS, format_named, format_names, option_types, recognise
+from shardex.sources import parse_size
 
 _FIRST_BYTES = 64
 _ADVISED = "rebuild|trust_paths|checksums|truncated|infer_from|decode|cache"
@@ -74,6 +75,8 @@ def _parse_option(pair: str, types: Mapping[str, Any], but: Container[str]) -> t
         raise ArgumentError(f"expected an option of the format as name=value, got {pair!r}")
     hint = types.get(name, object)
     values = [value for value in _possible_values(text) if _fits(value, hint)]
+    if name == "shard_size":
+        return name, parse_size(text)
     if not values:
         raise ArgumentError(f"expected {name} to be {_hint_text(hint)}, got {text!r}")
     return name, values[0]

@@ -304,6 +304,8 @@ def _find_url(url: str, open_remote: OpenRemote) -> Files:
                 return _remote_folder(url, open_remote)
         return Files(source, tuple(_remote_matches(source, name)), url)
     except (NotFoundError, AccessDeniedError, PathError) as missing:  # without permission to list, "forbidden"
+        if url.startswith("http") and "*" in url.partition("?")[0]:
+            source.paths()  # raises: a web server does not list its files
         if not is_pattern or (not _is_wild(name, url) and expand_braces(name) == [name]):
             with suppress(ShardexError):  # a store that cannot list files has no folders
                 return _remote_folder(url, open_remote)

@@ -27,7 +27,7 @@ from shardex.formats.signatures import FORMATS, Signature, format_names, plugin_
 from shardex.other_names import CREATE, OPEN, instead
 from shardex.plugins import load
 from shardex.rows import AbstractRows, Keyed
-from shardex.sources import Place, Source, keyring, read_keyring
+from shardex.sources import Place, Source, keyring, parse_size, read_keyring
 
 if TYPE_CHECKING:
     from shardex.jobs import FinishedPart, JobFolder
@@ -333,6 +333,8 @@ def check_options(
             hint = instead(hints, option, [*known, *others])
             raise ArgumentError(f"expected options of the format {name} ({has}), got {option!r}{hint}")
         kinds = get_args(known[option]) or (known[option],)
+        if option == "shard_size" and isinstance(given, str):
+            given = parse_size(given)
         value = options[option] = (
             dtypes.dtype_text(given) if str in kinds and isinstance(given, type | np.dtype) else given
         )

@@ -7,13 +7,22 @@ function about files whose names match (`Signature.check`).
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardex.errors import ArgumentError, FormatError, PluginError, ShardexError, UnknownFormatError, nearest
+from shardex.errors import (
+    AccessDeniedError,
+    ArgumentError,
+    FormatError,
+    PluginError,
+    ShardexError,
+    UnknownFormatError,
+    nearest,
+)
 from shardex.features import Audio, Image, Video
 from shardex.files import STORE_FOLDER, Files, display_name, named_split
 from shardex.plugins import Plugin, load, plugins
@@ -196,6 +205,9 @@ def target_format(path: str, format: str | None = None, default: str = "arrow") 
     >>> target_format("a.csv"), target_format("a.csv", "arrow"), target_format("weather"), target_format("v1.2")
     (('csv', True), ('arrow', False), ('arrow', False), ('arrow', False))
     """
+    if path.startswith(("http://", "https://")):
+        remedy = "a web server is only read; write to a folder, or to a bucket: s3://, gs:// or az://"
+        raise AccessDeniedError(errno.EROFS, remedy, display_name(path))
     name = path.partition("?")[0]
     extension = os.path.splitext(name.rstrip("/"))[1].lower()
     signatures = FORMATS if format is None else {format: signature_of(format)}
@@ -343,6 +355,11 @@ def _remedy(files: Files) -> str:
     """Return what to do about files that no format recognises; a format is named only if it can read them."""
     if not files.paths:
         return "check the path"
+    if not files.folder and files.source.url.startswith("http") and not any("." in path for path in files.paths):
+        return (
+            "if it is a folder, a web server does not list its files: give the names of files, or a pattern such as "
+            "part-{000..127}.tar; native datasets are not read from web servers"
+        )
     if len({os.path.splitext(path)[1] for path in files.data}) > 1:
         return f"name the files to read by a pattern such as {_pattern(files)}"
     if files.data and all(path.lower().endswith(".npz") for path in files.data):

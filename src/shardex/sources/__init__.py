@@ -48,6 +48,7 @@ __all__ = [
     "ask_server",
     "check_path",
     "check_text",
+    "check_untrusted",
     "child_of",
     "compression",
     "download_file",
@@ -99,7 +100,7 @@ if TYPES:
     )
     from shardex.sources.decompressed_source import CompressedFile, DecompressedSource
     from shardex.sources.download import download_file
-    from shardex.sources.guarded_http import WholeAnswer, ask_server
+    from shardex.sources.guarded_http import WholeAnswer, ask_server, check_untrusted
     from shardex.sources.io_threads import fetches_started
     from shardex.sources.local import (
         LocalSource,
@@ -134,7 +135,7 @@ else:
             "redact_url settings_for storage strip_credentials",
             "decompressed_source": "CompressedFile DecompressedSource",
             "download": "download_file",
-            "guarded_http": "WholeAnswer ask_server",
+            "guarded_http": "WholeAnswer ask_server check_untrusted",
             "io_threads": "fetches_started",
             "local": "LocalSource is_in_memory link_or_rename make_folder open_regular sync_file sync_folder",
             "page_cache": "parse_size",

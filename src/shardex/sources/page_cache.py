@@ -45,7 +45,7 @@ def parse_size(limit: int | str) -> int:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)b?\s*", str(limit).lower())
     if isinstance(limit, bool) or not found or float(found[1]) <= 0:
-        raise ArgumentError(f'expected a limit such as 5_000_000 or "50 GB", got {limit!r}')
+        raise ArgumentError(f'expected a size such as 5_000_000 or "50 GB", got {limit!r}')
     return int(float(found[1]) * _UNITS[found[2]])
 
 

@@ -115,6 +115,11 @@ async def run_with_retries(
                 took = time.monotonic() - begin
                 got = f"got none in {number} attempts and {took:.1f} s, the last was: {reason}"
                 remedy = "check the server, or set retries, timeout and deadline with shardex.storage"
+                if whole_files:
+                    remedy = (
+                        "this server answers without ranges, as `python -m http.server` does: download the file and "
+                        "open the copy, or use a server with ranges"
+                    )
                 failure = failed(errno.EIO, f"cannot {doing}: expected a valid answer, {got}; {remedy}", where)
                 break
             await asyncio.sleep(pause)

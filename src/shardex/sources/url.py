@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from urllib.parse import unquote
 
 from shardex import sources
 from shardex.errors import AddressError, ArgumentError, UnknownFormatError, UnsafeError
@@ -20,6 +21,10 @@ from shardex.sources.protocols import Place, check_text
 GROUP = "shardex.sources"
 """Group of the entry points of sources of other packages: functions that open a URL, by scheme."""
 
+_OTHER_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"} | dict.fromkeys(
+    ("abfs", "abfss", "adl", "azure", "wasb"), "az"
+)
+"""Schemes of Spark and fsspec, and those of shardex."""
 _memory: dict[str, Place] = {}
 
 
@@ -42,18 +47,25 @@ def is_local(text: str) -> bool:
 
 
 def absolute_path(text: str) -> str:
-    """Return a local path or ``file:`` URL as an absolute path; refuse commands and other URLs.
+    """Return a local path or ``file:`` URL, which is percent-encoded, as an absolute path; refuse other URLs.
 
-    >>> absolute_path("file:///a/b"), absolute_path("file:/a/b")
-    ('/a/b', '/a/b')
+    >>> absolute_path("file:///a/b%20c"), absolute_path("file:/a/b"), absolute_path("file://localhost/a")
+    ('/a/b c', '/a/b', '/a')
     """
     check_text(text)
     if text.startswith("pipe:"):
         raise UnsafeError(f"expected a path, got {text!r}: shardex never runs commands")
     if "://" in text and not text.startswith("file://"):
         raise UnknownFormatError(f"expected a local path, got the URL {text!r}")
-    path = text[5:] if text.startswith("file:/") and not text.startswith("file://") else text.removeprefix("file://")
-    return os.path.abspath(os.path.expanduser(path))
+    if text.startswith("file:/"):
+        host, slash, path = text[7:].partition("/") if text.startswith("file://") else ("", "/", text[6:])
+        if host not in ("", "localhost") or not slash:
+            raise AddressError(
+                f"expected an absolute path after file://, such as file:///data/js, got {text!r}; give a relative path "
+                "without file://"
+            )
+        return os.path.abspath(f"/{unquote(path)}")
+    return os.path.abspath(os.path.expanduser(text))
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
@@ -130,7 +142,8 @@ def open_source(url: str, *, trusted: bool = True) -> Place:
     others = plugins(GROUP, SCHEMES)
     if not found or scheme not in others:
         known = ", ".join(f"{name}://" for name in (*SCHEMES, *others))
-        raise AddressError(f"expected an address that begins with {known}, got {redact_url(url)!r}")
+        hint = f": use {_OTHER_SCHEMES[scheme]}://" if scheme in _OTHER_SCHEMES else ""
+        raise AddressError(f"expected an address that begins with {known}, got {redact_url(url)!r}{hint}")
     return others[scheme].call(Place, address, trusted)  # type: ignore[type-abstract]
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from shardex.dataset import Dataset
 from shardex.dataset import open as open_dataset
-from shardex.errors import AlreadyExistsError, ArgumentError
+from shardex.errors import AddressError, AlreadyExistsError, ArgumentError
 from shardex.files import What, check_mode, display_name
 from shardex.formats import ShardRows
 from shardex.native import Foreign, Fragment, FragmentList, Manifest, commit, publish
-from shardex.sources import place_of
+from shardex.sources import check_untrusted, has_credentials, place_of
 
 
 def adopt(
@@ -49,6 +49,15 @@ def adopt(
         raise ArgumentError(
             f"expected URLs that may be stored in a manifest, got one with a secret: {display_name(signed[0])}"
         )
+    for one in [target] if isinstance(target, str) else target:
+        if one.startswith(("http://", "https://")) and not has_credentials(one):
+            try:
+                check_untrusted(one)
+            except AddressError as error:
+                raise AddressError(
+                    f"{error}: URLs in a manifest are opened as those of others are; copy the shards to a folder or a "
+                    "bucket, or set headers or a token for this server with sx.storage, here and wherever it is opened"
+                ) from None
     kept = {name: value.to_json() if name == "schema" else value for name, value in opened.options.items()}
     foreign = Foreign(target, opened.format, kept, rows.fingerprint, {name: name for name in features})
     fragment = Fragment(len(rows), [], foreign=foreign)
