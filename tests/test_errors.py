@@ -45,7 +45,7 @@ def test_tree_in_the_docstring_equals_the_classes() -> None:
 
 
 def test_all_lists_every_error() -> None:
-    functions = ["nearest", "storage_errors", "unknown_field"]
+    functions = ["nearest", "storage_errors", "unknown_field", "with_next_step"]
     assert [*sorted(kind.__name__ for kind in CLASSES), *functions] == errors.__all__
 
 

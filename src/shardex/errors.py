@@ -54,6 +54,7 @@ import difflib
 import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 __all__ = [
     "AccessDeniedError",
@@ -101,7 +102,10 @@ __all__ = [
     "nearest",
     "storage_errors",
     "unknown_field",
+    "with_next_step",
 ]
+
+_Error = TypeVar("_Error", bound=Exception)
 
 
 class ShardexError(Exception):
@@ -312,6 +316,18 @@ def unknown_field(name: object, known: Iterable[object], advice: str = "") -> Fi
     names = list(known)
     listed = ", ".join(map(str, names)) or "(there are none)"
     return FieldError(f"expected one of the fields {listed}, got {name!r}{nearest(name, names)}{advice}")
+
+
+def with_next_step(error: _Error, folder: str) -> _Error:
+    """Return the error for damage in a native dataset with a note that says how to go on.
+
+    >>> print(*with_next_step(ChecksumError("other bytes"), "data/d").__notes__)
+    sx.verify("data/d") lists all damage; sx.recover("data/d", target) copies the samples that are intact
+    """
+    error.add_note(
+        f'sx.verify("{folder}") lists all damage; sx.recover("{folder}", target) copies the samples that are intact'
+    )
+    return error
 
 
 _BY_ERRNO: dict[int, type[SourceError]] = {

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import shardex as sx
 from shardex.cli import commands as cli
+from shardex.cli.terminal import as_options
 from shardex.kernel import KERNEL
 
 COMMANDS = ["info", "head", "show", "sql", "index", "demo", "convert", "tokenize"]
@@ -579,3 +580,11 @@ def test_missing_dataset(tmp_path: Path, command: str) -> None:
     more = [str(tmp_path / "new")] if command == "recover" else []
     done = run(command, tmp_path / "nowhere", *more, code=1)
     assert done.stderr == f"shardex: no such file or folder: {tmp_path / 'nowhere'}\n"
+
+
+def test_remedies_are_those_of_the_shell() -> None:
+    assert as_options('open one with sx.load_dataset("sp")["train"], or') == "open one with shardex info sp/train, or"
+    text = as_options('sx.verify("d") lists; sx.recover("d", target) copies')
+    assert text == "shardex verify d lists; shardex recover d target copies"
+    assert as_options('open with bad_lines="skip"') == "open with -o bad_lines=skip"
+    assert as_options("the format of a folder of this name with format=").endswith("with --to")

@@ -318,3 +318,11 @@ def test_the_command_runs_beside_a_package_that_cannot_be_used(tmp_path: Path, i
     done = subprocess.run([*command, str(tmp_path / "a.jsonl")], env=path, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "the package shardex-weather adds" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("left", [".0123456789abcdef.tmp", ".shardex/x"])
+def test_what_a_killed_writer_left(tmp_path: Path, left: str) -> None:
+    (tmp_path / left).parent.mkdir(exist_ok=True)
+    (tmp_path / left).write_bytes(b"")
+    with pytest.raises(UnknownFormatError, match=r"finished dataset, got only hidden .* writer did not finish"):
+        sx.open(tmp_path)

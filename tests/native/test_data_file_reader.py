@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 import shardex as sx
-from shardex.errors import ChecksumError, FormatError, TruncatedShardError, VersionExpired
+from shardex.errors import ChecksumError, FormatError, ShardexError, TruncatedShardError, VersionExpired
 from shardex.native import data_file_reader
 from shardex.native import data_files as fragments
 from shardex.native.data_file_damage import Damage, file_by_name
@@ -181,3 +181,27 @@ def test_a_file_that_states_the_checksum_of_another_schema_changes_no_other_file
     assert reader(changed, bytes(wrong)).schema.names == ["s", "n"]
     assert reader(*data).schema.names == ["n", "s"]
     check_readable(reader(*data), {0, 1, 2})
+
+
+def test_damage_names_the_next_step(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"x": k} for k in range(10)])
+    (path,) = (tmp_path / "d/data").iterdir()
+    whole, step = path.read_bytes(), [f'sx.verify("{tmp_path}/d") lists all damage; sx.recover("{tmp_path}/d", target)']
+
+    def opened(content: bytes | None) -> BaseException:
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(ShardexError) as caught:
+            sx.open(tmp_path / "d").read([0])
+        assert [note[: len(step[0])] for note in caught.value.__notes__] == step
+        return caught.value
+
+    for at in (600, len(whole) - 100):
+        assert isinstance(opened(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]), ChecksumError)
+    opened(whole[:-1])
+    assert "if that has the same error, the file is lost" in str(opened(None))
+    (tmp_path / "d/_shardex/00000001.json").write_bytes(b"x")
+    with pytest.raises(FormatError) as caught:
+        sx.open(tmp_path / "d")
+    assert caught.value.__notes__[0].startswith(step[0])

@@ -285,7 +285,7 @@ def test_file_urls(tmp_path: Path) -> None:
         assert place_of(url).url == str(path)
     for url in ("file://js", "file://js/x", "file://~/x", "file://"):
         with pytest.raises(
-            AddressError, match="expected an absolute path after file://.* give a relative path without"
+            AddressError, match=r"expected an absolute path after file://.* give a relative path without"
         ):
             place_of(url)
 

@@ -39,11 +39,11 @@ def test_folders_and_patterns(tmp_path: Path, url: str) -> None:
     sx.write(tmp_path / "native", [{"n": 1}])
     for what in ("native/", "native/*.arrow", "*/x.jsonl"):
         with pytest.raises(
-            RemoteError, match="a web server does not list its files; give their names.* native datasets"
+            RemoteError, match=r"a web server does not list its files; give their names.* native datasets"
         ):
             sx.open(f"{url}/{what}", cache=False)
     with pytest.raises(
-        UnknownFormatError, match="if it is a folder, a web server does not list .*; native datasets are"
+        UnknownFormatError, match=r"if it is a folder, a web server does not list .*; native datasets are"
     ):
         sx.open(f"{url}/native", cache=False)
 
@@ -52,7 +52,7 @@ def test_folders_and_patterns(tmp_path: Path, url: str) -> None:
 def test_writing_is_refused(url: str, name: str) -> None:
     for write in (sx.write, sx.create):
         with pytest.raises(
-            AccessDeniedError, match="a web server is only read; write to a folder, or to a bucket: s3://"
+            AccessDeniedError, match=r"a web server is only read; write to a folder, or to a bucket: s3://"
         ):
             write(f"{url}/{name}", [{"n": 1}])
 

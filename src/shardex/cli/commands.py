@@ -31,6 +31,7 @@ from shardex.cli.terminal import (
     Format,
     Options,
     What,
+    as_options,
     message,
     parse_options,
     print_json,
@@ -76,7 +77,7 @@ class _Commands(TyperGroup):
 
 def _print_notes(error: BaseException) -> None:
     for note in getattr(error, "__notes__", ()):
-        print(f"shardex: {printable(note)}", file=sys.stderr)
+        print(f"shardex: {printable(as_options(note))}", file=sys.stderr)
 
 
 app = typer.Typer(cls=_Commands, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)

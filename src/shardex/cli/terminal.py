@@ -23,7 +23,7 @@ from shardex.formats import FORMATS, format_named, format_names, option_types, r
 from shardex.sources import parse_size
 
 _FIRST_BYTES = 64
-_ADVISED = "rebuild|trust_paths|checksums|truncated|infer_from|decode|cache"
+_ADVISED = "rebuild|trust_paths|checksums|truncated|infer_from|decode|cache|bad_lines|delimiter|quote|access"
 """Options that messages of the library advise."""
 
 
@@ -136,9 +136,16 @@ def as_options(text: str) -> str:
     >>> as_options('it was cut off; open with truncated="warn"')
     'it was cut off; open with -o truncated=warn'
     """
+    text = re.sub(r'sx\.load_dataset\("([^"]+)"\)\["(\w+)"\]', r"shardex info \1/\2", text)
+    text = re.sub(r'sx\.(verify|recover)\("([^"]+)"(?:, (\w+))?\)', _command, text)
+    text = re.sub(r"\bwith format=$", "with --to", text)
     text = re.sub(r"\b(mode|format)=\"(\w+)\"", r"--\1 \2", text)
     text = re.sub(rf"\b({_ADVISED})=(True|False|\"\w+\")", lambda found: f"-o {found[1]}={_plain(found[2])}", text)
     return re.sub(r"`sx\.(\w+)`", r"`shardex.\1` in Python", text)
+
+
+def _command(found: re.Match[str]) -> str:
+    return " ".join(filter(None, ["shardex", *found.groups()]))
 
 
 def _plain(value: str) -> str:

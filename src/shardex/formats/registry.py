@@ -333,11 +333,12 @@ def check_options(
             hint = instead(hints, option, [*known, *others])
             raise ArgumentError(f"expected options of the format {name} ({has}), got {option!r}{hint}")
         kinds = get_args(known[option]) or (known[option],)
+        value = given
         if option == "shard_size" and isinstance(given, str):
-            given = parse_size(given)
-        value = options[option] = (
-            dtypes.dtype_text(given) if str in kinds and isinstance(given, type | np.dtype) else given
-        )
+            value = parse_size(given)
+        elif str in kinds and isinstance(given, type | np.dtype):
+            value = dtypes.dtype_text(given)
+        options[option] = value
         if all(kind in _PLAIN for kind in kinds) and type(value) not in kinds:
             wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
             raise ArgumentError(f"expected {wanted} for the option {option} of the format {name}, got {value!r}")

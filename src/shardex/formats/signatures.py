@@ -287,6 +287,11 @@ def recognise(files: Files) -> str:
         return likely[0]
     if some := {*likely, *_formats_of_some(files)}:
         raise UnknownFormatError(_mixed(files, sorted(some, key=format_names().index)))
+    if files.folder and files.paths and not files.data:
+        raise UnknownFormatError(
+            f"{files}: expected a finished dataset, got only hidden or temporary files such as {files.paths[0]}: "
+            "its writer did not finish, or its files were removed; remove the folder and write it again"
+        )
     raise UnknownFormatError(
         f"{files}: expected shards of a known format ({', '.join(sorted(format_names()))}) or media files, got "
         f"{_describe(files)}; {_remedy(files)}"

@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from shardex import jobs
 from shardex.columns import buffer_layout, ipc
-from shardex.errors import ChecksumError, FormatError, NotFoundError, TruncatedShardError, VersionExpired
+from shardex.errors import (
+    ChecksumError,
+    FormatError,
+    NotFoundError,
+    TruncatedShardError,
+    VersionExpired,
+    with_next_step,
+)
+from shardex.files import display_name
 from shardex.kernel import Integers
 from shardex.native.data_file_damage import (
     Damage,
@@ -143,7 +151,8 @@ class DataFileReader:
             data = self._map()
             if self._remains is None and len(data) != self.file.size:
                 kind = TruncatedShardError if len(data) < self.file.size else ChecksumError
-                raise kind(f"{self.where}: expected {self.file.size} bytes, got {len(data)}")
+                error = kind(f"{self.where}: expected {self.file.size} bytes, got {len(data)}")
+                raise with_next_step(error, display_name(self._source.url))
             self._data = data
         return data
 
@@ -182,7 +191,14 @@ class DataFileReader:
 
         The bytes must have been fetched. `data` is the mapping that is compared, if it is not that of the reader.
         """
-        compare_blocks(self.data if data is None else data, self.table, blocks, self.where)
+        self._compare_blocks(self.data if data is None else data, self.table, blocks)
+
+    def _compare_blocks(self, data: Any, table: FileTable, blocks: Any) -> None:
+        try:
+            compare_blocks(data, table, blocks, self.where)
+        except ChecksumError as error:
+            with_next_step(error, display_name(self._source.url))
+            raise
 
     def batch(self, number: int) -> pa.RecordBatch:
         """Return one record batch as views of the mapped file; raise an error if it is damaged."""
@@ -190,7 +206,7 @@ class DataFileReader:
             return self._intact_batch(number, self._remains)
         data, table = self.data, self.table  # these names keep the mapping if another thread closes the file
         self._fetch([(int(table.begin[number]), int(table.end[number]))])
-        compare_blocks(data, table, table.blocks(number), self.where)
+        self._compare_blocks(data, table, table.blocks(number))
         return batch_in(data, table, number, self.schema, f"{self.where}, batch {number}")
 
     def number_columns(self, names: Sequence[str]) -> dict[str, NDArray[np.uint64]]:
@@ -198,7 +214,7 @@ class DataFileReader:
         data = self.data  # this name keeps the mapping if another thread closes the file
         self._fetch([(0, self.file.size)])
         table, stored = self.table, self.schema.names
-        compare_blocks(data, table, table.blocks(0), self.where)
+        self._compare_blocks(data, table, table.blocks(0))
         rows, found = int(table.rows[0]), {}
         if table.buffers.shape[1] != 2 * len(stored):
             raise FormatError(f"{self.where}: expected columns of numbers, got {table.buffers.shape[1]} buffers")
@@ -254,16 +270,17 @@ class DataFileReader:
         try:
             return self._source.map(self.file.path)
         except NotFoundError:
-            raise VersionExpired(
+            error = VersionExpired(
                 errno.ENOENT,
                 "expected the files of the version that was opened, this one is gone: old versions were cleaned up, or "
-                "it was removed by hand; open the dataset again",
+                "it was removed by hand; open the dataset again; if that has the same error, the file is lost",
                 self.where,
-            ) from None
+            )
+            raise with_next_step(error, display_name(self._source.url)) from None
 
     def _check_sum(self, data: memoryview, expected: str, what: str, begin: int, end: int) -> None:
         if xxhash.xxh3_64_hexdigest(data) != expected:
-            raise other_bytes(self.where, what, begin, end)
+            raise with_next_step(other_bytes(self.where, what, begin, end), display_name(self._source.url))
 
     # -- examining ---------------------------------------------------------------------------------------------
 

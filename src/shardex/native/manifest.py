@@ -34,6 +34,7 @@ from shardex.errors import (
     ShardexError,
     SourceError,
     VersionExpired,
+    with_next_step,
 )
 from shardex.features import Features, arrow_schema
 from shardex.files import What, display_name
@@ -236,7 +237,10 @@ def read_manifest(source: Source, version: int) -> Manifest:
         manifest = _decode(data, source)
         _check(manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{where}: expected a manifest, got something else: {error}") from None
+        damage = FormatError(f"{where}: expected a manifest, got something else: {error}")
+        raise with_next_step(damage, display_name(source.url)) from None
+    except ChecksumError as error:
+        raise with_next_step(ChecksumError(f"{where}: {error}"), display_name(source.url)) from None
     except ShardexError as error:
         raise type(error)(f"{where}: {error}") from None
     return manifest

@@ -158,8 +158,8 @@ class ObjectSource(Place):
     def _list(self, prefix: str) -> list[tuple[str, Stat]]:
         if self._is_web:
             hint = (
-                "a web server does not list its files; give their names, or a pattern such as part-{000..127}.tar; native "
-                "datasets, which need a listing, are read from a folder or from s3://, gs:// or az://"
+                "a web server does not list its files; give their names, or a pattern such as part-{000..127}.tar; "
+                "native datasets, which need a listing, are read from a folder or from s3://, gs:// or az://"
             )
             raise RemoteError(errno.ENOTSUP, hint, redact_url(self.url))
         more = self._writing_client(prefix).list("/".join(filter(None, [self._root, prefix.rpartition("/")[0]])))

@@ -58,7 +58,7 @@ def main() -> None:
 
     assert Path("run/checkpoint-3").exists()
     again = LoaderTrainer(model, TrainingArguments("run", num_train_epochs=3, **options), loader=loader)
-    with pytest.raises(AttributeError, match="needs both: load_state_dict .* ignore_data_skip=True"):
+    with pytest.raises(AttributeError, match=r"needs both: load_state_dict .* ignore_data_skip=True"):
         again.train(resume_from_checkpoint="run/checkpoint-3")
 
 
