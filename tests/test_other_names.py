@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -71,6 +72,22 @@ def test_attributes_of_loaders() -> None:
     ):
         look_up(loader, "sampler")
     assert loader.batch_size == 2 and not hasattr(loader, "other")
+
+
+def test_methods_of_writers_and_names_of_the_module(tmp_path: Path) -> None:
+    out = sx.create(tmp_path / "d", {"x": int})
+    for name, hint in other_names.WRITER.items():
+        assert hasattr(sx.store.Edit, hint.partition("(")[0]) and hasattr(out, hint.partition("(")[0])
+        with pytest.raises(AttributeError, match=f"Writer has no attribute '{name}': use {re.escape(hint)}"):
+            look_up(out, name)
+    out.abort()
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'update': use sx.edit\(path\) as tx in a with block, then tx.up"
+    ):
+        look_up(sx, "update")
+    given = cast(dict[str, Any], {"map": dict})
+    with pytest.raises(ArgumentError, match="got 'map': use transform="):
+        sx.write(tmp_path / "d", DATA, **given)
 
 
 def test_other_places() -> None:

@@ -160,6 +160,9 @@ OPEN: Mapping[str, str] = {
 }
 """Options of `open` and `load_dataset`."""
 CREATE: Mapping[str, str] = {
+    "filter_fn": "filter=",
+    "fn": "transform=",
+    "map": "transform=",
     "exist_ok": 'mode="append" or "overwrite"',
     "features": "schema=, the third argument",
     "max_shard_size": "shard_size=",
@@ -171,6 +174,17 @@ CREATE: Mapping[str, str] = {
     "size_limit": "shard_size=",
 }
 """Options of `create` and `write`."""
+_NOT_PUBLISHED = "abort(), or leave the with block by an error: nothing is published"
+WRITER: Mapping[str, str] = {
+    "add": "append(sample), or extend(samples)",
+    "cancel": _NOT_PUBLISHED,
+    "discard": _NOT_PUBLISHED,
+    "finish": "close()",
+    "insert": "append(sample), or extend(samples)",
+    "rollback": _NOT_PUBLISHED,
+    "write": "append(sample), or extend(samples)",
+}
+"""Methods of writers and transactions."""
 STORAGE: Mapping[str, str] = {
     "anon": "anonymous=",
     "aws_access_key_id": "access_key_id=",
@@ -195,6 +209,10 @@ _MOVED = {
 """Names of modules of `shardex` that are often looked for in `shardex` itself."""
 MODULE: Mapping[str, str] = {
     **{name: f"sx.{module}.{name}" for module, names in _MOVED.items() for name in names.split()},
+    **{
+        name: f"sx.edit(path) as tx in a with block, then tx.{name}(...)"
+        for name in ("update", "delete", "append", "add_field")
+    },
     "Array2D": "Array(dtype, shape)",
     "Array3D": "Array(dtype, shape)",
     "Array4D": "Array(dtype, shape)",
@@ -219,6 +237,7 @@ MODULE: Mapping[str, str] = {
     "read_json": "open",
     "read_parquet": "open",
     "to_parquet": 'write(path, ds, format="parquet")',
+    "versions": "sx.store.history(path), and sx.open(path, version=n)",
 }
 """Names of the module `shardex`."""
 

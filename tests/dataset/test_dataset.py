@@ -342,3 +342,9 @@ def test_to_pandas_keeps_large_integers_with_missing_values() -> None:
     assert [str(kind) for kind in frame.dtypes] == ["Int64", "UInt64", "float64"]
     assert sx.open(frame)[0] == {"x": 2**62 + 1, "u": 2**64 - 1, "small": 1.0}
     assert list(frame.columns) == ["x", "u", "small"] and sx.open(frame)[1].x is None
+
+
+def test_get_has_no_default(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"k": "a"}], key="k")
+    with pytest.raises(ArgumentError, match="got 'b' and a default: a key that is not there raises KeyError"):
+        ds.get("b", None)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import shardex as sx
-from shardex.errors import ArgumentError, SchemaError, UnknownFormatError
+from shardex.errors import ArgumentError, SchemaError, ShardexError, UnknownFormatError
 
 X = np.arange(4, dtype="int16")
 V = np.arange(8, dtype="float32").reshape(4, 2)
@@ -187,3 +187,15 @@ def test_a_list_of_patterns_is_counted_as_paths_and_its_files_as_files(tmp_path:
     assert repr(sx.open(patterns, lines=False)).endswith("6 shards, 2 paths)")
     with pytest.raises(UnknownFormatError, match=r"^3 files from .*\*.q on: expected"):
         sx.open([f"{tmp_path}/*.q"])
+
+
+def test_datasets_of_the_names_of_other_libraries(tmp_path: Path) -> None:
+    from shardex.compat import atdata
+
+    sx.write(tmp_path / "d.tar", [{"x": 1}])
+    other: Any = atdata.Dataset[atdata.DictSample](str(tmp_path / "d.tar"))
+    for call in (sx.open, lambda what: sx.Loader(what, 2)):
+        with pytest.raises(
+            ShardexError, match=r"Dataset: open its files, sx.open\(path\), or of typed samples sx.open"
+        ):
+            call(other)

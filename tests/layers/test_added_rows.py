@@ -130,3 +130,14 @@ def test_wrong_arguments(ds: sx.Dataset) -> None:
     late = ds.with_fields(z=lambda s: None if s.n == 50 else s.n)
     with pytest.raises(SchemaError, match=r"sample 50 .*field z; the features of with_fields\(z=.*schema"):
         late[50]
+
+
+def test_what_with_fields_does_not_take() -> None:
+    ds = sx.open([{"x": 1}])
+    options: Any = {"batched": True}
+    with pytest.raises(ArgumentError, match=r"one sample, got batched=: use ds.map\(function, batched=True\)"):
+        ds.with_fields(z=lambda s: s.x, **options)
+    with pytest.raises(
+        ArgumentError, match=r"got none: the dict is the schema; give the functions as with_fields\(\*\*"
+    ):
+        ds.with_fields({"z": lambda s: s.x})

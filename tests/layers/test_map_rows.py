@@ -460,3 +460,17 @@ def test_finding_the_fields_does_not_change_samples_in_memory(batched: bool) -> 
     made = source.map(change_all, batched=True) if batched else source.map(change)
     assert list(made.features) == ["words"]
     assert given == [{"words": ["a"]} for _ in range(20)]
+
+
+def test_a_result_that_is_no_sample_names_function_and_sample() -> None:
+    ds = sx.open([{"x": k} for k in range(3)])
+
+    def forgets(sample: Any) -> Any:
+        sample.x  # noqa: B018 - the mistake
+
+    with pytest.raises(
+        SchemaError, match=r"got NoneType from <function .*forgets.*> at sample 0.* end without return\?"
+    ):
+        ds.map(forgets)[0]
+    with pytest.raises(SchemaError, match=r"got int from <function .*> at sample 0[^;]*$"):
+        ds.map(lambda sample: sample.x)[0]  # type: ignore[arg-type,return-value]

@@ -29,6 +29,7 @@ from shardex.errors import (
     RowError,
     SchemaError,
     SourceError,
+    UnknownKeyError,
     VersionExpired,
 )
 from shardex.native.manifest import read_manifest
@@ -676,3 +677,23 @@ def test_updates_take_members_of_enums_and_instances_of_nested_classes(tmp_path:
         tx.append(level=Level.HIGH, part=Part(5))
     found = [(one.level.name, one.part.n) for one in sx.open(tmp_path / "d", Typed)]
     assert found == [("HIGH", 7), ("HIGH", 8), ("LOW", 9), ("LOW", 3), ("HIGH", 5)]
+
+
+def test_what_to_do_instead(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"k": f"k{n}", "n": n} for n in range(5)], key="k")
+    plain = sx.write(tmp_path / "plain", [{"n": n} for n in range(5)])
+    with sx.edit(ds) as tx:
+        with pytest.raises(UnknownKeyError) as caught:
+            tx.delete(where="n > 3")
+        assert caught.value.__notes__ == [
+            'for a condition give a mask of the rows: tx.delete(rows=tx.dataset["n"] > 3)'
+        ]
+        tx.delete(rows=tx.dataset["n"] > 3)
+        for value in (0, "x"):
+            with pytest.raises(SchemaError, match=r"for the field c, .* one value in all samples give a function"):
+                tx.add_field("c", "int32", value)
+        with pytest.raises(AttributeError, match=r"Edit has no attribute 'rollback': use abort\(\)"):
+            getattr(tx, "rollback")  # noqa: B009 - mypy knows no such name
+    with sx.edit(plain) as tx, pytest.raises(ArgumentError, match="expected row numbers, got 'n > 3'; for a condition"):
+        tx.delete("n > 3")
+    assert sx.open(tmp_path / "d")["n"].tolist() == [0, 1, 2, 3]

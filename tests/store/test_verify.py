@@ -442,3 +442,12 @@ def test_dataset_with_adopted_shards(tmp_path: Path) -> None:
     (problem,) = verify(tmp_path / "d", trust_paths=True)
     assert (problem.file, problem.samples, problem.fields) == (str(tmp_path / "a.jsonl"), range(2), ("x",))
     assert "expected the shards as they were when they were adopted" in problem.what
+
+
+def test_an_open_dataset(tmp_path: Path) -> None:
+    ds = sx.write(tmp_path / "d", [{"n": n} for n in range(5)])
+    assert sx.verify(ds) == []
+    os.truncate(ds.shards([0])[0], 100)
+    assert [one.samples for one in sx.verify(ds)] == [range(5)]
+    with pytest.raises(ArgumentError, match="got a view, whose row numbers are others; give its path"):
+        sx.verify(ds[:2])

@@ -31,6 +31,7 @@ from shardex.files import AllOrNothing, Stage
 from shardex.formats import ShardWriter, check_options, format_named, open_rows, option_types, target_format
 from shardex.kernel import Column, Columns, Masked, Ragged
 from shardex.layers import ClassNameRows, copied
+from shardex.other_names import WRITER, missing_attribute
 from shardex.rows import Rows
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class, record_of
 from shardex.sources import path_text, place_of
@@ -131,6 +132,11 @@ class Writer(AllOrNothing):
                 self._shards = self._begin(schema.strict if isinstance(schema, Inferred) else Features.of(schema))
         self._complete = record_of(schema).complete if is_sample_class(schema) else None
         """Adds the defaults of the class that is the schema, and converts its typed values; None without a class."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, WRITER)
 
     def _content(self) -> str:
         count = getattr(self, "samples", 0)  # missing if the constructor raised

@@ -139,7 +139,7 @@ class SampleView(AbstractRows, SampleSequence[T_co]):
         column = columns[name]
         return column if isinstance(column, Masked) else Batch(columns)[name]
 
-    def get(self, key: Any) -> T_co:
+    def get(self, key: Any, *default: Any) -> T_co:
         """Return the sample with this key; raise an error if there is none.
 
         The key is the field that was chosen with ``key=``, `__key__` in tars, and `path` in folders of media.
@@ -149,6 +149,10 @@ class SampleView(AbstractRows, SampleSequence[T_co]):
         >>> ds.get("b")
         DictSample(id='b', x=2)
         """
+        if default:
+            raise ArgumentError(
+                f"expected one key, got {key!r} and a default: a key that is not there raises KeyError, catch it"
+            )
         keys = self._keys()
         whole = self._identity and self._length == len(self._rows)
         return self._make(self.sample(keys.row_of(key) if whole else int(self.rows_of([key])[0])))  # type: ignore[no-any-return]

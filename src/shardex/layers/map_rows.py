@@ -315,7 +315,11 @@ class MapRows(Layer):
         if kind in _PLAIN or not is_sample_class(kind):
             kind = DictSample
         if kind is DictSample:
-            fields_of(result)  # an error if it is no mapping
+            try:
+                fields_of(result)
+            except SchemaError as error:
+                forgot = "; does it end without return?" if result is None else ""
+                raise SchemaError(f"{error} from {self.function!r} at {self._place(row)}{forgot}") from None
         self._type = self._type or kind
         if kind is not self._type and not issubclass(kind, self._type):
             wanted, at = self._type.__name__, self._place(row)

@@ -102,9 +102,15 @@ def view_with_fields(
 ) -> AbstractRows:
     """Return rows with fields that functions of samples compute."""
     if not functions:
-        raise ArgumentError("expected functions of samples by field, such as with_fields(z=f), got none")
+        hint = ": the dict is the schema; give the functions as with_fields(**functions)" if schema is not None else ""
+        raise ArgumentError(f"expected functions of samples by field, such as with_fields(z=f), got none{hint}")
     for name, function in functions.items():
         if not callable(function):
+            if name == "batched" and isinstance(function, bool):
+                raise ArgumentError(
+                    "expected functions of one sample, got batched=: use ds.map(function, batched=True), whose "
+                    "function returns all columns, or tx.add_field(..., batched=True) in sx.edit"
+                )
             raise ArgumentError(
                 f"expected a function of a sample, got {describe(function)} - at field {name}; for values that are "
                 f'known, join columns: sx.join([ds, sx.open({{"{name}": values}})])'

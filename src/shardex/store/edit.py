@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from shardex.dataset import Dataset, in_classes_of, samples_of
 from shardex.dataset import open as open_dataset
-from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError
+from shardex.errors import ArgumentError, FieldError, RowError, SchemaError, ShardexError, UnknownKeyError
 from shardex.features import Features
 from shardex.files import AllOrNothing, display_name
 from shardex.formats import ShardRows
@@ -45,6 +45,7 @@ from shardex.native import (
     refuse_duplicates,
 )
 from shardex.order import Span
+from shardex.other_names import WRITER, missing_attribute
 from shardex.progress import Bar
 from shardex.rows import Keyed, normalise
 from shardex.samples import Lens, fields_of, plain_value
@@ -88,18 +89,19 @@ def edit(
     """
     if not isinstance(path, Dataset):
         return Edit(path_text(path), progress, trust_paths)
-    where, trusted = _opened_native(path)
+    where, trusted = opened_native(path)
     return Edit(where, progress, trust_paths or trusted, path.version)
 
 
-def _opened_native(dataset: Dataset[Any]) -> tuple[str, bool]:
+def opened_native(dataset: Dataset[Any]) -> tuple[str, bool]:
     """Return the path of a native dataset that is open, and whether it was opened with `trust_paths`."""
     rows = innermost_rows(dataset.rows)
     if dataset.version is None or not isinstance(rows, ShardRows) or not isinstance(rows.opened.what, str):
         raise ArgumentError(f"expected a native dataset, or the path of one, got {dataset!r}")
     if dataset.order != Span(len(rows)):
         raise ArgumentError(
-            f"expected a whole dataset, got a view, whose row numbers are others; edit {display_name(rows.opened.what)}"
+            "expected a whole dataset, got a view, whose row numbers are others; give its path, "
+            f"{display_name(rows.opened.what)}"
         )
     return rows.opened.what, bool(rows.opened.options.get("trust_paths"))
 
@@ -149,6 +151,11 @@ class Edit(AllOrNothing):
         return ", ".join([*words, *([f"{commit.counted(len(self._fields), 'field')} changed"] if self._fields else [])])
 
     # -- samples ----------------------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(self, name, WRITER)
 
     def append(self, sample: Any = None, /, **values: Any) -> None:
         """Add one sample at the end: a mapping, an instance of a `packable` class, or keywords."""
@@ -270,8 +277,15 @@ class Edit(AllOrNothing):
         self._check_open()
         if (where is None) == (rows is None):
             raise ArgumentError("expected either keys or rows to delete, got both or neither")
+        mask = 'for a condition give a mask of the rows: tx.delete(rows=tx.dataset["n"] > 3)'
+        if isinstance(where, str) and self._keys is None:
+            raise ArgumentError(f"expected row numbers, got {where!r}; {mask}")
         if rows is None and self._keys is not None:
-            found = self._keys.rows_of([where] if isinstance(where, int | str | bytes | np.integer) else where)
+            try:
+                found = self._keys.rows_of([where] if isinstance(where, int | str | bytes | np.integer) else where)
+            except UnknownKeyError as error:
+                error.add_note(mask)
+                raise
         else:
             numbers = where if rows is None else rows
             found = normalise([numbers] if isinstance(numbers, int | np.integer) else numbers, len(self.dataset))

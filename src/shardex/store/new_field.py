@@ -83,7 +83,10 @@ def each_value(name: str, values: Any) -> Iterable[Any]:
             raise SchemaError(f"expected a dataset of one field, got the fields {', '.join(values.fields)}")
         return (sample[values.fields[0]] for sample in values.stored)  # media are copied as they are
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise SchemaError(f"expected an array, an iterable, a dataset or a function, got {type(values).__name__}")
+        raise SchemaError(
+            f"expected an array, an iterable, a dataset or a function for the field {name}, got "
+            f"{type(values).__name__}; for one value in all samples give a function, lambda sample: value"
+        )
     return values
 
 

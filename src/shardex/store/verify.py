@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, FormatError, NotFoundError, PathError, ShardexError, VersionExpired
 from shardex.features import arrow_schema
 from shardex.files import STORE_FOLDER, What, display_name
@@ -46,6 +47,7 @@ from shardex.native import (
     versions_in,
 )
 from shardex.sources import Place
+from shardex.store.edit import opened_native
 from shardex.store.readable_rows import (
     Read,
     UnreadableRows,
@@ -80,7 +82,7 @@ class Problem:
 
 
 def verify(
-    path: What,
+    path: What | Dataset[Any],
     version: int | None = None,
     *,
     workers: int | None = None,
@@ -90,15 +92,18 @@ def verify(
 ) -> list[Problem]:
     """Check all versions of a dataset, or one, and return all problems: an empty list if there are none.
 
-    A dataset of another format is read from its first sample to its last. The options are those of `open`. `workers`
-    is the number of processes that read; `executor` runs them elsewhere: "ray", an address of Ray, or an executor of
-    `concurrent.futures`. The problems and their order are the same.
+    `path` may be a native dataset that is open. A dataset of another format is read from its first sample to its last.
+    The options are those of `open`. `workers` is the number of processes that read; `executor` runs them elsewhere:
+    "ray", an address of Ray, or an executor of `concurrent.futures`. The problems and their order are the same.
 
     >>> import tempfile, shardex as sx; folder = tempfile.mkdtemp() + "/d"
     >>> _ = sx.write(folder, [{"x": 1}, {"x": 2}])
     >>> verify(folder)
     []
     """
+    if isinstance(path, Dataset):
+        path, trusted = opened_native(path)
+        options = {"trust_paths": trusted, **options}
     place = native_place(path)
     where: _Where = {"workers": workers, "executor": executor, "progress": progress}
     if str(path).startswith("memory://") and (workers, executor) != (None, None):
