@@ -30,7 +30,7 @@ from shardex.sources.byte_ranges import ByteRange
 from shardex.sources.credentials import MIN_SPEED, Settings, redact_url
 from shardex.sources.object_client import Bucket, auth_headers, request_slots, run_in_thread
 from shardex.sources.protocols import Stat
-from shardex.sources.retry import RetryableError, check_unchanged, error_for_status, stat_from_headers
+from shardex.sources.retry import WHOLE_FILE, RetryableError, check_unchanged, error_for_status, stat_from_headers
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -250,7 +250,10 @@ class GuardedClient:
         def read(answer: HTTPResponse) -> memoryview:
             span = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", answer.getheader("Content-Range", ""))
             if answer.status != 206 or span is None or answer.getheader("Content-Encoding"):
-                raise RetryableError(f"status {answer.status} instead of the requested range")
+                is_whole = answer.status == 200
+                raise RetryableError(
+                    WHOLE_FILE if is_whole else f"status {answer.status} instead of the requested range"
+                )
             if (int(span[1]), int(span[2]) + 1) != (wanted.begin, wanted.end):
                 raise RetryableError(f"bytes {span[1]} to {int(span[2]) + 1} instead of {wanted.begin} to {wanted.end}")
             check_unchanged(_stat(answer, int(span[3])), pinned, key)

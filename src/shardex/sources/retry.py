@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WHOLE_FILE = "the whole file instead of the requested range"
+WHOLE_FILE = "the whole file instead of the requested range"
+"""Reason of a failure: the server may be one without ranges."""
 _MOST_WHOLE_FILES = 3
 """Answers with the whole file after which a server counts as one without ranges; a proxy may send one."""
 _CAUSES = {
@@ -49,7 +50,7 @@ _CAUSES = {
     "UnexpectedEof": "the answer broke off",
     "IncompleteMessage": "the connection broke off",
     "dns error": "no such host",
-    "RangeNotSupported": _WHOLE_FILE,
+    "RangeNotSupported": WHOLE_FILE,
 }
 """Text in error messages of obstore, and the explanation shown instead."""
 _RETRYABLE_STATUS = {408, 409, 425, 429}
@@ -109,13 +110,13 @@ async def run_with_retries(
                 break
             # The pause is random, so that requests that failed together are not repeated together.
             pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**number))
-            whole_files += reason == _WHOLE_FILE
+            whole_files += reason == WHOLE_FILE
             last = number > settings.number("retries") or whole_files == _MOST_WHOLE_FILES
             if last or time.monotonic() + pause > end:
                 took = time.monotonic() - begin
                 got = f"got none in {number} attempts and {took:.1f} s, the last was: {reason}"
                 remedy = "check the server, or set retries, timeout and deadline with shardex.storage"
-                if whole_files:
+                if reason == WHOLE_FILE:
                     remedy = (
                         "this server answers without ranges, as `python -m http.server` does: download the file and "
                         "open the copy, or use a server with ranges"
