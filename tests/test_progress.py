@@ -38,7 +38,9 @@ with Bar(total=3, desc="index", disable=None) as bar:
 @pytest.mark.parametrize(
     ("before", "found", "plain"),
     [
-        (KERNEL + WIDGETS, "shown\nTrue False\n", False),
+        pytest.param(
+            KERNEL + WIDGETS, "shown\nTrue False\n", False, marks=pytest.mark.needs("IPython")
+        ),  # a newer tqdm
         (KERNEL + NO_WIDGETS, "False False\n", True),
         ("", "False True\n", False),
     ],

@@ -129,7 +129,7 @@ def record_of_entry(stored: StoredRecord, account: Account) -> DatasetRecord:
         return decode(text.encode(), stored.uri)
     try:
         return _foreign(stored, account)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, msgspec.MsgspecError) as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{stored.uri}: expected an entry of a dataset, got one with {error!r:.200}") from None
