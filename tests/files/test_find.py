@@ -92,7 +92,7 @@ def test_existing_name_is_not_treated_as_pattern(tmp_path: Path) -> None:
 def test_find_list(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = find([folder / "a-10.tar", str(folder / "sub/c-1.tar"), str(folder / "a-[01].tar")])
     assert files.paths == ("a-10.tar", "sub/c-1.tar", "a-0.tar", "a-1.tar")
-    assert str(files) == f"3 files from {folder / 'a-10.tar'} on"
+    assert str(files) == f"4 files from {folder / 'a-10.tar'} on"
     assert find([str(folder / "sub"), str(folder / "b.json")]).paths == ("sub/c-1.tar", "b.json")
     assert find([str(folder)]).paths == ("a-0.tar", "a-1.tar", "a-2.tar", "a-10.tar", "b.json", "sub/c-1.tar")
     monkeypatch.chdir(folder)

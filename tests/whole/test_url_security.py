@@ -27,7 +27,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def adopted(server: FaultyServer, folder: Path, url: str) -> None:
     """Write a manifest that names this URL, as an attacker could."""
-    sx.adopt(server.url() + "/a.jsonl", folder)
+    storage(server.url(), headers={"x-own": "1"})  # adopt refuses servers that cannot be opened later
+    try:
+        sx.adopt(server.url() + "/a.jsonl", folder)
+    finally:
+        storage(server.url())
     manifest = read_manifest(LocalSource(folder), 1)
     (fragment,) = manifest.fragments
     assert fragment.foreign is not None

@@ -205,7 +205,13 @@ def target_format(path: str, format: str | None = None, default: str = "arrow") 
     >>> target_format("a.csv"), target_format("a.csv", "arrow"), target_format("weather"), target_format("v1.2")
     (('csv', True), ('arrow', False), ('arrow', False), ('arrow', False))
     """
+    if path.startswith("@"):
+        raise ArgumentError(
+            f"expected a path or a URL to write to, got {path!r}, a name in a catalog: write to a path with "
+            f"register={path!r}, or to the folder './{path}'"
+        )
     if path.startswith(("http://", "https://")):
+        place_of(path)  # raises for malformed ones
         remedy = "a web server is only read; write to a folder, or to a bucket: s3://, gs:// or az://"
         raise AccessDeniedError(errno.EROFS, remedy, display_name(path))
     name = path.partition("?")[0]
@@ -287,7 +293,7 @@ def recognise(files: Files) -> str:
         return likely[0]
     if some := {*likely, *_formats_of_some(files)}:
         raise UnknownFormatError(_mixed(files, sorted(some, key=format_names().index)))
-    if files.folder and files.paths and not files.data:
+    if files.folder and files.paths and not files.having("").paths:
         raise UnknownFormatError(
             f"{files}: expected a finished dataset, got only hidden or temporary files such as {files.paths[0]}: "
             "its writer did not finish, or its files were removed; remove the folder and write it again"
