@@ -983,3 +983,17 @@ def test_fields_with_names_of_attributes_of_batches_are_warned_of() -> None:
         next(iter(sx.Loader(data, 4, collate=lambda batch: batch["x"])))
     next(iter(sx.Loader(data, 4, fields=["x"])))
     next(iter(sx.Loader(data, 4, collate=dict)))
+
+
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+@pytest.mark.parametrize("ragged", ["pad", "pack", "list"])
+def test_samples_of_a_batch_have_no_padding(tmp_path: Path, to: Any, ragged: Any) -> None:
+    floats = sx.Optional(sx.Array("float64", (None,)))
+    rows = [{"w": np.arange(n), "v": np.zeros((n, 2)), "o": None if n == 3 else np.ones(n)} for n in (1, 3, 2)]
+    schema = {"w": sx.Array("int64", (None,)), "v": sx.Array("float64", (None, 2)), "o": floats}
+    ds = sx.write(tmp_path / "d", rows, schema)
+    (batch,) = sx.Loader(ds, 3, to=to, ragged=ragged)
+    for samples in (batch.samples, [batch[k] for k in range(3)], list(batch[0:3])):
+        assert [one.w.tolist() for one in samples] == [[0], [0, 1, 2], [0, 1]]
+        assert [tuple(one.v.shape) for one in samples] == [(1, 2), (3, 2), (2, 2)]
+        assert [one.o if one.o is None else len(one.o) for one in samples] == [1, None, 2]

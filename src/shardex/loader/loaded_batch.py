@@ -139,6 +139,13 @@ class LoadedBatch(Batch[T_co]):
             return make
         return lambda values: make({name: without_tensor(value) for name, value in values.items()})
 
+    def _of_row(self, values: dict[str, Any], row: int) -> dict[str, Any]:
+        """Return the values of a row, with arrays without their padding."""
+        for name, sizes in self._prepared.lengths.items():
+            if (padded := values.get(name)) is not None and padded.ndim:
+                values[name] = padded[_extent(np.atleast_1d(sizes[row]).tolist(), padded.shape)]
+        return values
+
     @property
     def origin(self) -> BatchOrigin:
         """Where its samples come from; a batch that was pickled has no origin."""
@@ -200,6 +207,17 @@ def warn_of_hidden(fields: Iterable[str]) -> None:
             f'or rename it: ds.rename({first}="...")' + (f"; so are {', '.join(hidden[1:])}" if hidden[1:] else ""),
             stacklevel=4,
         )
+
+
+def _extent(sizes: list[int], shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return which part of a padded array is no padding; tensors of images may have their channels first.
+
+    >>> _extent([2], (5, 3)), _extent([4, 5, 3], (3, 8, 8))
+    ((slice(None, 2, None),), (slice(None, 3, None), slice(None, 4, None), slice(None, 5, None)))
+    """
+    if len(sizes) == 3 == len(shape) and shape[0] == sizes[2] != shape[2]:
+        sizes = [sizes[2], *sizes[:2]]
+    return tuple(slice(size) for size in sizes)
 
 
 def _on_device(to_tensor: Callable[[Any], Any], device: Any, array: Any) -> Any:

@@ -198,11 +198,16 @@ class Batch(Generic[T_co]):
             raise SchemaError(f"expected a field, a sample's number or a slice, got {what!r}") from None
         if not -len(self) <= row < len(self):
             raise RowError(f"expected a sample from {-len(self)} to {len(self) - 1}, got {what}")
-        return self._sample_maker()(self.columns.sample(row % len(self)))
+        row %= len(self)
+        return self._sample_maker()(self._of_row(self.columns.sample(row), row))
 
     def _sample_maker(self) -> Callable[[dict[str, Any]], Any]:
         """Return the function that makes a sample from the values of a row."""
         return sample_constructor(self.sample_type)
+
+    def _of_row(self, values: dict[str, Any], row: int) -> dict[str, Any]:
+        """Return the values of a row as its sample has them."""
+        return values
 
     def _part(self, where: slice, columns: Columns) -> Batch[T_co]:
         """Return a batch of some of the samples, which these columns have."""
@@ -227,7 +232,8 @@ class Batch(Generic[T_co]):
         return len(self.columns)
 
     def __iter__(self) -> Iterator[T_co]:
-        return map(self._sample_maker(), self.columns.to_samples())
+        make, samples = self._sample_maker(), enumerate(self.columns.to_samples())
+        return (make(self._of_row(values, row)) for row, values in samples)
 
     def __contains__(self, name: object) -> bool:
         return name in self.columns
