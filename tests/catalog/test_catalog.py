@@ -327,3 +327,14 @@ def test_copy_keeps_versions_and_their_gaps(catalog: sx.Catalog, tmp_path: Path)
         other.copy_from([msgspec.structs.replace(changed[0], version=99_999_999)], trusted=True)
     with pytest.raises(ConflictError, match="got one that was removed"):
         other.copy_from([msgspec.structs.replace(changed[0], version=2)], trusted=True)
+
+
+def test_what_is_no_dataset_and_names_with_the_sign_of_open(tmp_path: Path) -> None:
+    catalog = sx.Catalog(tmp_path / "c.db")
+    wrong: Any
+    for wrong in ("t.csv", None, [{"x": 1}]):
+        with pytest.raises(ArgumentError, match=r"expected a dataset that sx.open or sx.write has returned, got"):
+            catalog.put("name", wrong)
+    for call in (catalog.get, catalog.history, lambda name: catalog.tag(name, "stable", 1)):
+        with pytest.raises(ArgumentError, match=r"expected a name without the @|expected a name such as"):
+            call("@my/set")

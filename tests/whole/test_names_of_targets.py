@@ -208,7 +208,8 @@ def test_the_format_overrides_the_extension(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a.json", "a.jsonl.gz", "a.arrow", "a.npz", "a.tsv", "a.png", "a.md", "a.bin", "a.zip"]
+    "name",
+    ["a.json", "a.jsonl.gz", "a.arrow", "a.npz", "a.tsv", "a.png", "a.md", "a.bin", "a.zip", "a.tar.gz", "a.tgz"],
 )
 def test_files_that_cannot_be_written(tmp_path: Path, name: str) -> None:
     functions: list[dict[str, Any]] = [{}, {"transform": dict}]
@@ -218,6 +219,15 @@ def test_files_that_cannot_be_written(tmp_path: Path, name: str) -> None:
         ):
             sx.write(tmp_path / name, SAMPLES, **options)
     assert os.listdir(tmp_path) == []
+
+
+def test_names_in_a_catalog_are_no_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    calls: list[Any] = [sx.write, lambda path, samples: sx.write(path, samples, transform=dict), sx.create]
+    for call in calls:
+        with pytest.raises(ArgumentError, match="'@a', a name in a catalog: write to a path with register='@a'"):
+            call("@a", SAMPLES)
+    assert len(sx.write("./@a", SAMPLES)) == 5
 
 
 def test_options_of_shards_and_one_file(tmp_path: Path) -> None:

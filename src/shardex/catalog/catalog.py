@@ -161,6 +161,8 @@ class Catalog:
         With `expect`, raises `ConflictError` if that is not the number of the newest version (0: the name is new).
         Nothing is stored if the newest version says the same already: it is returned.
         """
+        if not isinstance(ds, Content) and not callable(getattr(type(ds), "content", None)):
+            raise ArgumentError(f"expected a dataset that sx.open or sx.write has returned, got {type(ds).__name__}")
         content = ds if isinstance(ds, Content) else ds.content()
         check_without_secrets(content)
         fields = (*Content.__struct_fields__, *(_ABOUT if isinstance(ds, DatasetRecord) else ()))

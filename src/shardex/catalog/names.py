@@ -72,6 +72,8 @@ def parse(text: object) -> Address:
     """
     if not isinstance(text, str):
         raise ArgumentError(f"expected a name in a catalog such as 'corpus@3', got {type(text).__name__}")
+    if text.startswith("@"):
+        raise ArgumentError(f"expected a name without the @ that it has in sx.open, such as {text[1:]!r:.200}")
     name, at, number = text.partition("@")
     name, colon, tag = name.partition(":")
     if at and (colon or not re.fullmatch("[1-9][0-9]{0,7}", number)):

@@ -224,7 +224,7 @@ def target_format(path: str, format: str | None = None, default: str = "arrow") 
     if format is not None:
         return format, False
     known = {*_OTHER_DATA, *(one for signature in FORMATS.values() for one in signature.extensions + signature.every)}
-    if extension in known or compression.plain_name(name) is not None:
+    if extension in known or compression.plain_name(name) or compression.tar_name(name):
         written = ", ".join(one for signature in FORMATS.values() for one in signature.one_file)
         raise ArgumentError(
             f"{display_name(path)}: expected the name of a folder, or of a file that can be written ({written}), got "
