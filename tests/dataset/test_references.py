@@ -153,7 +153,7 @@ def test_identity_is_the_content_not_the_place(ds: Dataset, tmp_path: Path) -> N
 
 def test_names_that_are_unknown_or_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    sx.write("@d", samples())
+    sx.write("./@d", samples())
     with pytest.raises(CatalogError, match="expected the name of a dataset, got 'd'") as caught:
         sx.open("@d")
     assert caught.value.__notes__ == ["to open the file or folder of this name, write './@d'"]
