@@ -230,6 +230,13 @@ def test_names_in_a_catalog_are_no_targets(tmp_path: Path, monkeypatch: pytest.M
     assert len(sx.write("./@a", SAMPLES)) == 5
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.tar", "a.csv"])
+def test_one_file_of_a_stream_whose_types_become_wider(tmp_path: Path, name: str) -> None:
+    ds = sx.write(tmp_path / name, ({"x": k if k < 200 else k + 0.5, "y": k if k < 300 else None} for k in range(400)))
+    assert [(one.x, one.y) for one in ds][::199] == [(0, 0), (199, 199), (398.5, None)]
+    assert [one for one in os.listdir(tmp_path) if one != ".shardex"] == [name]
+
+
 def test_options_of_shards_and_one_file(tmp_path: Path) -> None:
     for options in ({"shard_rows": 2}, {"shard_size": 100}, {"prefix": "a"}):
         with pytest.raises(ArgumentError, match=f"expected no {next(iter(options))}= with a name of one file, got"):

@@ -19,7 +19,7 @@ from shardex.catalog.records import DatasetRecord, from_plain
 from shardex.errors import FormatError
 
 UNKNOWN = "unknown:"
-"""Begin of the fingerprint of a record whose data nobody has fingerprinted: `open` has nothing to compare."""
+"""Begin of the fingerprint of a record without a fingerprint of its data: `open` has nothing to compare."""
 
 
 def name_of(text: str) -> str:

@@ -1,6 +1,6 @@
 """`XrpcClient`: calls of one server of ATProto, and who is behind a handle (`find_account`).
 
-A server that the user names is trusted. One that data names (the server of somebody's account) is reached by https at a
+A server that the user names is trusted. One that data names (the server of another account) is reached by https at a
 public address only. No redirect is followed, each call has a time and a size that end it, and what a server says is
 checked: blobs and records against their CIDs, a handle against the document of its account.
 """

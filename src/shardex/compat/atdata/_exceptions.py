@@ -12,7 +12,7 @@
     ├── AppViewError                                what an AppView of ATProto would raise
     │   ├── AppViewUnavailableError
     │   └── AppViewRequiredError
-    └── CatalogUnavailableError (NotImplementedError)  a name of atdata that needs the catalog, which is not there yet
+    └── CatalogUnavailableError (NotImplementedError)  a name of atdata for catalogs, which are not on `sx.Catalog` yet
 """
 
 import tarfile
