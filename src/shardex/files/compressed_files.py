@@ -21,7 +21,7 @@ from shardex.sources import ByteRange, Source, compression
 if TYPE_CHECKING:
     from shardex.files.find import Files
 
-_NAMES = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz")
+_NAMES = (".gz", ".bz2", ".xz", ".zst", ".zstd", ".zip", ".tgz")
 _HEAD = 6
 _NOT_DATA = re.compile(r"(^|/)[._]")
 

@@ -125,14 +125,20 @@ class AllOrNothing(ABC):
 class StagedWriter(AllOrNothing):
     """Base class of writers whose files are written to a `Stage`, which `close` publishes.
 
-    `owned` and `publish_last` are those of `Stage`. A subclass implements `append` and `_finish`. If it opens files
+    The options are those of `Stage`. A subclass implements `append` and `_finish`. If it opens files
     itself, it overrides `_discard` to close them first.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], mode: str, owned: str, *, publish_last: Sequence[str] = ()
+        self,
+        path: str | os.PathLike[str],
+        mode: str,
+        owned: str,
+        *,
+        publish_last: Sequence[str] = (),
+        replaces: str | None = None,
     ) -> None:
-        self._stage = Stage(path, mode, owned, publish_last=publish_last)
+        self._stage = Stage(path, mode, owned, publish_last=publish_last, replaces=replaces)
         self.path = self._stage.path
 
     @abstractmethod

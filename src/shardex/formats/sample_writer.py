@@ -24,7 +24,7 @@ from shardex.kernel import MISSING
 _UNLIMITED = 1 << 62
 
 
-def _check_shard_options(shard_rows: int, shard_size: int, prefix: str) -> None:
+def check_shard_options(shard_rows: int, shard_size: int, prefix: str = "part") -> None:
     """Raise an error for limits below 1 and for prefixes that would hide the files or put them in another folder."""
     if shard_rows < 1 or shard_size < 1:
         found = f"shard_rows={shard_rows}" if shard_rows < 1 else f"shard_size={shard_size}"
@@ -41,9 +41,16 @@ class SampleWriter(StagedWriter):
     """
 
     def __init__(
-        self, path: str, mode: str, features: Features, owned: str, *, publish_last: Sequence[str] = ()
+        self,
+        path: str,
+        mode: str,
+        features: Features,
+        owned: str,
+        *,
+        publish_last: Sequence[str] = (),
+        replaces: str | None = None,
     ) -> None:
-        super().__init__(path, mode, owned, publish_last=publish_last)
+        super().__init__(path, mode, owned, publish_last=publish_last, replaces=replaces)
         self._features = features
         self._checks = [(n, feature.fits_unchanged(), feature.optional) for n, feature in features.items()]
         plain = [(name, feature.plain()) for name, feature in features.items()]
@@ -190,7 +197,7 @@ class SeriesWriter(SampleWriter):
         digits: int = 5,
         publish_last: Sequence[str] = (),
     ) -> None:
-        _check_shard_options(rows, size, prefix)
+        check_shard_options(rows, size, prefix)
         super().__init__(path, mode, features, owned, publish_last=publish_last)
         with self._abort_on_error():
             self._check_existing()

@@ -150,6 +150,12 @@ FORMATS: dict[str, Signature] = {
         magic=tuple(number.to_bytes(4, "little") for number in (20240520, 20240801, 20240522)),
     ),
     "npy": Signature(format="shardex.formats.npy:FORMAT", every=(".npy",), one_file=(".npy",), magic=(b"\x93NUMPY",)),
+    "mds": Signature(
+        format="shardex.formats.mds:FORMAT",
+        markers=("index.json",),
+        extensions=(".mds",),
+        check="shardex.formats.mds:recognise",
+    ),
     "folder": Signature(
         format="shardex.formats.folder:FORMAT",
         extensions=_MEDIA,

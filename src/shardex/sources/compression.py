@@ -37,7 +37,7 @@ COMPRESSED_TAR = (
 )
 """What errors say about compressed tars, which are not read unless the user says how."""
 _TARS = (".tgz", ".tbz2", ".txz", ".tzst")
-_EXTENSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
+_EXTENSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd", ".zip": "zip"}
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18", re.DOTALL)
 """Frames of zstd that hold no data; a file may begin with one."""
