@@ -153,6 +153,7 @@ def text(value: bytes) -> bytes:
         (shard([b"a"], ["s"], ["str"], [None]), FormatError, "values that fill sample 0"),
         (shard([text(b"\xff")], ["s"], ["str"], [None]), FormatError, "sample 0, field s: expected text"),
         (shard([text(b"1x")], ["s"], ["str_int"], [None]), FormatError, "field s: expected int64, got b'1x'"),
+        (shard([text(b"9" * 20)], ["s"], ["str_int"], [None]), FormatError, "it does not fit into 64 bits"),
         (shard([text(b"{")], ["s"], ["json"], [None]), FormatError, "field s: expected json, got b'{'"),
         (shard([text(b"\1")], ["s"], ["ndarray"], [None]), FormatError, "field s: expected any"),
         (shard([text(b"\2\0\0\0\1\0\0\0")], ["s"], ["jpeg_array"], [None]), FormatError, "expected list of image"),

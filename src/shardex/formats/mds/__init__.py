@@ -17,14 +17,14 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from shardex.columns import check_fields
-from shardex.errors import FormatError, NotFoundError, SchemaError, TruncatedShardError
+from shardex.errors import FormatError, NotFoundError, SchemaError, ShardexError, TruncatedShardError
 from shardex.features import Features
 from shardex.files import Files, Index
 from shardex.formats.join_shards import JoinShards
@@ -134,7 +134,10 @@ class MdsRows(RecordRows):
                 "values are read as bytes",
                 stacklevel=2,
             )
-        self._sized = sum(one.size is None for one in self._columns.values())
+        self._names = list(self._columns)
+        self._head = struct.Struct(f"<{sum(one.size is None for one in self._columns.values())}I")
+        self._converted = bool(schema)
+        """True if values are converted to the features of a schema."""
 
     @cached_property
     def features(self) -> Features:
@@ -144,7 +147,7 @@ class MdsRows(RecordRows):
     def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
         """Read these samples."""
         rows = np.asarray(rows, np.int64)
-        names = check_fields(list(self._columns), fields)
+        names = check_fields(self._names, fields)
         which, begin, length = self.index.locate(rows)
         held = self.hold(rows, names)
         found: dict[str, Column] = {}
@@ -153,6 +156,27 @@ class MdsRows(RecordRows):
                 found[name] = self._column(name, Ranges(self.data, which, at, size), rows)
         del held
         return Columns({name: found[name] for name in names}, len(rows))
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Read one sample."""
+        names = check_fields(self._names, fields)
+        held = self.hold(np.array([row]), names) if self.data.closable else None
+        record, at, found, sized = self.record(row).data, self._head.size, {}, 0
+        try:
+            sizes = self._head.unpack_from(record)
+            for name, one in self._columns.items():
+                size = one.size
+                if size is None:
+                    size, sized = sizes[sized], sized + 1
+                if name in names:
+                    found[name] = one.value(record[at : at + size])
+                at += size
+        except (ValueError, struct.error, IndexError, KeyError, ShardexError):
+            at = -1
+        del held
+        if at != len(record) or self._converted:  # `read` explains errors
+            return self.read(np.array([row]), fields).sample(0)
+        return found if fields is None else {name: found[name] for name in names}
 
     def _column(self, name: str, ranges: Ranges, rows: Integers) -> Column:
         def where(k: int) -> str:
@@ -164,7 +188,7 @@ class MdsRows(RecordRows):
         self, rows: Integers, which: Integers, begin: Integers, length: Integers
     ) -> list[tuple[str, Integers, Integers]]:
         """Return offset and length of the values of each column."""
-        head = 4 * self._sized
+        head = self._head.size
         if (short := length < head).any():
             self._refuse(rows, int(short.argmax()))
         sizes = Ranges(self.data, which, begin, np.full(len(rows), head)).padded(head).view("<u4").astype(np.int64)

@@ -5,9 +5,13 @@ Nothing is unpickled: a column of pickles is read as bytes, with a warning when 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -27,7 +31,7 @@ from shardex.features import (
     codecs,
     conversions,
 )
-from shardex.kernel import Column, Ranges, values_of
+from shardex.kernel import Column, Ranges
 
 Where = Callable[[int], str]
 """Returns the location of the k-th value of a column, for error messages."""
@@ -46,10 +50,29 @@ class Encoding:
     """How the values of a column are stored."""
 
     feature: Feature
-    column: Decode
-    """Returns the values in byte ranges, for the feature."""
+    value: Callable[[memoryview], Any]
+    """Returns the value in some bytes; raises an error that says nothing of the place."""
+    at_once: Decode | None = None
+    """Returns the values in many byte ranges, if that is faster than one by one."""
     size: int | None = None
     """Bytes of each value; None if values have several sizes."""
+
+    def column(self, ranges: Ranges, name: str, where: Where) -> Column:
+        """Return the values in byte ranges as a column of the field `name`."""
+        if self.at_once is not None:
+            with suppress(UnicodeDecodeError):  # found again below, for an error that names the sample
+                return self.at_once(ranges, name, where)
+        values = []
+        for k, view in enumerate(ranges.views()):
+            try:
+                values.append(self.value(view))
+            except (ValueError, KeyError, IndexError, ShardexError) as error:
+                problem = "" if isinstance(error, IndexError | KeyError) else f": {error}"
+                raise FormatError(
+                    f"{where(k)}, field {name}: expected {self.feature}, got {bytes(view[:20])!r}{problem}"
+                ) from None
+        columns = conversions.to_columns({name: values}, len(values), Features({name: self.feature}), where)
+        return (columns.stack() if isinstance(self.feature, Array) else columns).data[name]
 
 
 def encoding(name: str, where: str) -> Encoding:
@@ -75,24 +98,25 @@ def declared(known: Encoding, feature: Feature) -> Encoding:
     """Return an encoding whose values have the feature that a schema declares; bytes are the numbers of an array."""
     if feature == known.feature:
         return known
+    value = known.value
     if isinstance(known.feature, Bytes) and isinstance(feature, Array) and feature.dtype and feature.shape:
-        dtype, shape = feature.dtype, [-1, *feature.shape[1:]]
-        return replace(
-            known, feature=feature, column=_each(feature, lambda data: np.frombuffer(data, dtype).reshape(shape))
-        )
+        value = partial(_numbers_in, dtype=feature.dtype, shape=(-1, *feature.shape[1:]))
+    return Encoding(feature, value, None, known.size)
 
-    def column(ranges: Ranges, name: str, where: Where) -> Column:
-        values = values_of(known.column(ranges, name, where))
-        return conversions.to_columns({name: values}, len(values), Features({name: feature}), where).data[name]
 
-    return replace(known, feature=feature, column=column)
+def _numbers_in(data: memoryview, dtype: Any, shape: Any) -> NDArray[Any]:
+    """Return a copy of the numbers in some bytes."""
+    return np.frombuffer(data, dtype).reshape(shape).copy()
 
 
 def _numbers(dtype: str) -> Encoding:
+    unpack = Struct(f"<{np.dtype(dtype).char if dtype != 'int64' else 'q'}".replace("L", "Q")).unpack
+
+    def at_once(ranges: Ranges, name: str, where: Where) -> Column:
+        return _matrix(ranges, size, name, where).view(dtype)[:, 0]
+
     size = np.dtype(dtype).itemsize
-    return Encoding(
-        Value(dtype), lambda ranges, name, where: _matrix(ranges, size, name, where).view(dtype)[:, 0], size
-    )
+    return Encoding(Value(dtype), lambda data: unpack(data)[0], at_once, size)
 
 
 def _matrix(ranges: Ranges, size: int, name: str, where: Where) -> NDArray[np.uint8]:
@@ -103,15 +127,14 @@ def _matrix(ranges: Ranges, size: int, name: str, where: Where) -> NDArray[np.ui
 
 
 def _arrays(dtype: str | None, shape: tuple[int, ...] | None) -> Encoding:
-    feature = Array(dtype, shape)
-    if dtype and shape:
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        return Encoding(
-            feature,
-            lambda ranges, name, where: _matrix(ranges, size, name, where).view(dtype).reshape(-1, *shape),
-            size,
-        )
-    return Encoding(feature, _each(feature, lambda data: _array(data, dtype)))
+    if not dtype or not shape:
+        return Encoding(Array(dtype, shape), lambda data: _array(data, dtype))
+
+    def at_once(ranges: Ranges, name: str, where: Where) -> Column:
+        return _matrix(ranges, size, name, where).view(dtype).reshape(-1, *shape)
+
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    return Encoding(Array(dtype, shape), partial(_numbers_in, dtype=dtype, shape=shape), at_once, size)
 
 
 def _array(data: memoryview, dtype: str | None) -> NDArray[Any]:
@@ -121,33 +144,7 @@ def _array(data: memoryview, dtype: str | None) -> NDArray[Any]:
     dimensions, width = data[begin] >> 2, 1 << (data[begin] & 3)
     end = begin + 1 + dimensions * width
     shape = np.frombuffer(data[begin + 1 : end], f"<u{width}")
-    return np.frombuffer(data[end:], kind.newbyteorder("<")).reshape(shape.tolist())
-
-
-def _each(feature: Feature, decode: Callable[[memoryview], Any]) -> Decode:
-    """Return a function that decodes values one by one."""
-
-    def column(ranges: Ranges, name: str, where: Where) -> Column:
-        values = []
-        for k, view in enumerate(ranges.views()):
-            try:
-                values.append(decode(view))
-            except (ValueError, KeyError, IndexError, ShardexError) as error:
-                problem = "" if isinstance(error, IndexError | KeyError) else f": {error}"
-                raise FormatError(
-                    f"{where(k)}, field {name}: expected {feature}, got {bytes(view[:20])!r}{problem}"
-                ) from None
-        columns = conversions.to_columns({name: values}, len(values), Features({name: feature}), where)
-        return (columns.stack() if isinstance(feature, Array) else columns).data[name]
-
-    return column
-
-
-def _text(ranges: Ranges, name: str, where: Where) -> Column:
-    try:
-        return ranges.text()
-    except UnicodeDecodeError:
-        return _each(Text(), lambda data: bytes(data).decode())(ranges, name, where)
+    return _numbers_in(data[end:], kind, shape.tolist())
 
 
 def _picture(data: memoryview) -> NDArray[np.uint8]:
@@ -156,8 +153,8 @@ def _picture(data: memoryview) -> NDArray[np.uint8]:
     mode = bytes(data[12 : 12 + length]).decode()
     if mode not in _BANDS:
         raise FormatError(f"pictures of the mode {mode!r} are not read; known modes are {', '.join(_BANDS)}")
-    pixels = np.frombuffer(data[12 + length :], np.uint8)
-    return pixels.reshape(height, width) if _BANDS[mode] == 1 else pixels.reshape(height, width, _BANDS[mode])
+    shape = (height, width) if _BANDS[mode] == 1 else (height, width, _BANDS[mode])
+    return _numbers_in(data[12 + length :], np.uint8, shape)
 
 
 def _items(data: memoryview) -> list[bytes]:
@@ -174,34 +171,33 @@ def _list(data: memoryview) -> list[bytes]:
     return _items(data[4:])
 
 
-def _lists(item: Feature, decode: Callable[[memoryview], Any]) -> Encoding:
-    return Encoding(Sequence(item), _each(Sequence(item), decode))
-
-
 def _stored(feature: Feature) -> Encoding:
-    return Encoding(feature, lambda ranges, name, where: ranges.bytes())
+    return Encoding(feature, bytes, lambda ranges, name, where: ranges.bytes())
 
 
-def _parsed(dtype: str, parse: Callable[[str], Any]) -> Encoding:
-    """Return the encoding of numbers that are stored as text."""
-    return Encoding(Value(dtype), _each(Value(dtype), lambda data: parse(bytes(data).decode())))
+def _integer(data: memoryview) -> int:
+    """Decode an integer that is stored as text."""
+    if not -(1 << 63) <= (found := int(bytes(data))) < 1 << 63:
+        raise FormatError("it does not fit into 64 bits")
+    return found
 
 
+_TEXT = Encoding(Text(), lambda data: str(data, "utf-8"), lambda ranges, name, where: ranges.text())
 _PICTURES = Array("uint8")
 _PLAIN = {
     "bytes": _stored(Bytes()),
     "pkl": _stored(Bytes()),
     "jpeg": _stored(Image()),
     "png": _stored(Image()),
-    "str": Encoding(Text(), _text),
-    "str_decimal": Encoding(Text(), _text),
-    "str_int": _parsed("int64", int),
-    "str_float": _parsed("float64", float),
-    "json": Encoding(Json(), _each(Json(), codecs.JSON.decode)),
-    "pil": Encoding(_PICTURES, _each(_PICTURES, _picture)),
-    "list[jpeg]": _lists(Image(), _list),
-    "list[png]": _lists(Image(), _list),
-    "jpeg_array": _lists(Image(), _items),
-    "jpegarray": _lists(Image(), _items),
-    "list[pil]": _lists(_PICTURES, lambda data: [_picture(memoryview(one)) for one in _list(data)]),
+    "str": _TEXT,
+    "str_decimal": _TEXT,
+    "str_int": Encoding(Value("int64"), _integer),
+    "str_float": Encoding(Value("float64"), lambda data: float(bytes(data))),
+    "json": Encoding(Json(), codecs.JSON.decode),
+    "pil": Encoding(_PICTURES, _picture),
+    "list[jpeg]": Encoding(Sequence(Image()), _list),
+    "list[png]": Encoding(Sequence(Image()), _list),
+    "jpeg_array": Encoding(Sequence(Image()), _items),
+    "jpegarray": Encoding(Sequence(Image()), _items),
+    "list[pil]": Encoding(Sequence(_PICTURES), lambda data: [_picture(memoryview(one)) for one in _list(data)]),
 }
