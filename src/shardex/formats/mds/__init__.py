@@ -10,31 +10,33 @@ fields of many samples are read by one gather each.
 from __future__ import annotations
 
 import errno
+import hashlib
 import posixpath
 import struct
 import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+import xxhash
 from msgspec import Meta
 
 from shardex.columns import check_fields
-from shardex.errors import FormatError, NotFoundError, SchemaError, ShardexError, TruncatedShardError
+from shardex.errors import ChecksumError, FormatError, NotFoundError, SchemaError, ShardexError, TruncatedShardError
 from shardex.features import Features
 from shardex.files import Files, Index
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.mds.encodings import Encoding, declared, encoding
 from shardex.formats.mds.writer import INDEX, OWNED, MdsWriter
 from shardex.formats.record_rows import RecordRows
-from shardex.formats.registry import Format
+from shardex.formats.registry import DamagedFiles, Format
 from shardex.formats.signatures import NO, SURE
 from shardex.kernel import Column, Columns, Integers, Ranges
-from shardex.sources import ByteRange, Source
+from shardex.sources import ByteRange, Source, compression
 
 __all__ = ["FORMAT", "recognise"]
 
@@ -213,6 +215,7 @@ class MdsRows(RecordRows):
 
 class _ShardFile(msgspec.Struct, frozen=True):
     basename: str
+    hashes: dict[str, str] = {}
 
 
 class _Shard(msgspec.Struct, frozen=True):
@@ -267,17 +270,46 @@ def _listed(files: Files) -> Files:
 
 def _names_in_index(files: Files) -> list[str]:
     """Return the paths of the shards that the index lists."""
-    where = files.source.full_name(INDEX)
+    names = list(_read_index(files.source))
+    if outside := next((name for name in names if name.startswith(("/", "../"))), None):
+        raise FormatError(f"{files.source.full_name(INDEX)}: expected shards in this folder, got {outside!r}")
+    return names
+
+
+def _read_index(source: Source) -> dict[str, dict[str, str]]:
+    """Return the path of each shard that the index lists, with its hashes."""
+    where = source.full_name(INDEX)
     try:
-        found = msgspec.json.decode(files.source.load(INDEX), type=_ShardIndex)
+        found = msgspec.json.decode(source.load(INDEX), type=_ShardIndex)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise FormatError(f"{where}: expected an index of MDS shards, got: {error}") from None
     if other := next((one.format for one in found.shards if one.format != "mds"), None):
         raise FormatError(f"{where}: expected shards of the format mds, got {other!r}")
-    names = [posixpath.normpath(one.raw_data.basename) for one in found.shards]
-    if outside := next((name for name in names if name.startswith(("/", "../"))), None):
-        raise FormatError(f"{where}: expected shards in this folder, got {outside!r}")
-    return names
+    return {posixpath.normpath(one.raw_data.basename): one.raw_data.hashes for one in found.shards}
+
+
+def _check_hashes(source: Source, path: str) -> None:
+    """Raise an error if shards have other hashes than the index says; `verify` calls this for each file."""
+    if path == INDEX:
+        wrong = [one for one in source.for_each(partial(_wrong_hash, source), _read_index(source).items()) if one]
+        if wrong:
+            more = f"; {len(wrong) - 1} more shards have wrong hashes" * (len(wrong) > 1)
+            raise ChecksumError(f"{wrong[0]}{more}")
+
+
+def _wrong_hash(source: Source, shard: tuple[str, dict[str, str]]) -> str:
+    """Return what is wrong with the hashes of a shard; an empty text if they are right."""
+    path, hashes = shard
+    for kind, expected in hashes.items():
+        try:
+            state = getattr(xxhash, kind)() if kind in xxhash.algorithms_available else hashlib.new(kind)
+        except ValueError:
+            return f"{source.full_name(INDEX)}: expected hashes that are known, got {kind}"
+        for piece in compression.read_all(source, path, source.stat(path).size):
+            state.update(piece)
+        if state.hexdigest() != expected:
+            return f"{source.full_name(path)}: expected the {kind} {expected}, as {INDEX} says, got {state.hexdigest()}"
+    return ""
 
 
 FORMAT = Format(
@@ -285,6 +317,7 @@ FORMAT = Format(
     MdsWriter,
     JoinShards(OWNED, _EXTENSION, publish_last=(INDEX,)),
     part_format="arrow",
+    damaged=DamagedFiles(_check_hashes),
     stores_schema=True,
     self_describing=True,
 )
