@@ -1,13 +1,16 @@
 """The format "arrow": native datasets, and plain Arrow files, which `shardex.formats` opens.
 
-Opening a native dataset reads its manifest and no data. `version_reader` reads the values, `writer` writes them.
+Opening a native dataset reads its manifest and no data. `version_reader` reads the values, `writer` writes them; it is
+imported when something is written.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from shardex.errors import FormatError
 from shardex.features import Features, arrow_schema, features_of_arrow
@@ -20,7 +23,7 @@ from shardex.native.manifest import read_manifest
 from shardex.native.overlay_rows import EditedRows
 from shardex.native.version_numbers import at_latest, latest_of, latest_version
 from shardex.native.version_reader import VersionReader
-from shardex.native.writer import ArrowWriter, JoinParts
+from shardex.plugins import load
 from shardex.sources import Source, place_of
 
 _DATA_FILE = re.compile(DATA_FILE)
@@ -86,10 +89,24 @@ def _open_native(source: Source, schema: Features | None, trust_paths: bool, ver
     return rows
 
 
-FORMAT = Format(
+@dataclass(frozen=True)
+class _NativeFormat(Format):
+    """The native format; `create` and `join` are imported when they are first used, which no reader does."""
+
+    create: Any = field(init=False)
+    join: Any = field(init=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a field that `__init__` does not set."""
+        if name == "create":
+            return load("shardex.native.writer:ArrowWriter")
+        if name == "join":
+            return load("shardex.native.writer:JoinParts")()
+        raise AttributeError(name)
+
+
+FORMAT = _NativeFormat(
     open,
-    ArrowWriter,
-    JoinParts(),
     stores_schema=True,
     self_describing=True,
     is_dataset=lambda place: latest_version(place) > 0,
