@@ -27,7 +27,7 @@ from shardex.errors import (
     FormatError,
     RemoteError,
 )
-from shardex.sources import settings_for
+from shardex.sources.credentials import settings_for
 from tests.catalog.backends import content
 from tests.servers.pds import Pds
 from tests.servers.scripted_pds import DID, HANDLE, PASSWORD, ScriptedPds, scripted_pds

@@ -25,7 +25,7 @@ from shardex.errors import (
     RemoteReadError,
     RemoteWriteError,
 )
-from shardex.sources import settings_for
+from shardex.sources.credentials import settings_for
 from tests.servers.scripted_pds import DID, HANDLE, PASSWORD, ScriptedPds, scripted_pds
 
 THINGS = "org.example.thing"

@@ -48,8 +48,8 @@ from shardex.features import (
     Value,
     arrow_schema,
     features_of_arrow,
-    items_per_row,
 )
+from shardex.features.array_arrow import items_per_row
 from tests.strategies import features, schemas
 
 

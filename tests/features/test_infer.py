@@ -33,7 +33,6 @@ from shardex.features import (
     Value,
     Video,
     infer,
-    infer_or_json,
 )
 
 INT, FLOAT = Value("int64"), Value("float64")
@@ -138,7 +137,7 @@ def test_samples_of_mixed_types_are_refused(values: list[Any]) -> None:
 def test_integers_that_float64_would_round_are_refused(values: list[Any]) -> None:
     with pytest.raises(SchemaError, match=r"float64 holds, got 9007199254740993, .* at field x"):
         infer([{"x": value} for value in values])
-    assert infer_or_json([{"x": value} for value in values])["x"] == Json()
+    assert Inferred.or_json([{"x": value} for value in values]).features["x"] == Json()
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardex.errors import ArgumentError
-from shardex.sources import (
-    credentials,
-    export_credentials,
-    import_credentials,
-    keyring,
-    open_source,
-    redact_url,
-    storage,
-)
-from shardex.sources.credentials import Settings, credentials_version, redact, settings_for
+from shardex.sources import credentials, export_credentials, import_credentials, open_source, redact_url, storage
+from shardex.sources.credentials import Settings, credentials_version, keyring, redact, settings_for
 from shardex.sources.object_store import ObjectSource
 from tests.servers import KEY, SECRET
 from tests.servers.faulty import FaultyServer

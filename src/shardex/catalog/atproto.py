@@ -32,7 +32,7 @@ from shardex.catalog.lexicon import (
 from shardex.catalog.records import DatasetRecord
 from shardex.catalog.xrpc import Account, StoredRecord, XrpcClient, find_account
 from shardex.errors import AccessDeniedError, AddressError, ConflictError, FormatError, RemoteWriteError
-from shardex.sources import settings_for
+from shardex.sources import credentials
 
 _ATTEMPTS = 100
 _WRITE = "com.atproto.repo.applyWrites"
@@ -228,11 +228,11 @@ class AtprotoAccount(Backend):
     @cached_property
     def _client(self) -> XrpcClient:
         """Calls without a session: what an account publishes everybody can read."""
-        return XrpcClient(self._account.server, settings_for(self.url), trusted=self._account.trusted)
+        return XrpcClient(self._account.server, credentials.settings_for(self.url), trusted=self._account.trusted)
 
     @cached_property
     def _writer(self) -> XrpcClient:
-        settings = settings_for(self.url)
+        settings = credentials.settings_for(self.url)
         password = settings.values.get("password")
         if not password:
             remedy = f"sx.storage({self.url!r}, password=...), best an app password"

@@ -41,7 +41,7 @@ from shardex.errors import (
     SourceError,
     StorageFullError,
 )
-from shardex.sources import redact, redact_url, settings_for, strip_credentials
+from shardex.sources import credentials, redact_url
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -117,7 +117,7 @@ class RedisServer(Backend):
     """
 
     def __init__(self, url: str) -> None:
-        self.url = strip_credentials(url).rstrip("/")
+        self.url = credentials.strip_credentials(url).rstrip("/")
         self._scheme, _, rest = self.url.partition("://")
         server, _, path = rest.partition("/")
         self._host, _, port = server.rpartition(":") if ":" in server.rpartition("]")[2] else (server, "", "6379")
@@ -271,7 +271,7 @@ class RedisServer(Backend):
             from redis.retry import Retry
         except ImportError:
             raise MissingExtraError("redis", "redis", "a catalog on Redis") from None
-        settings = settings_for(self.url)
+        settings = credentials.settings_for(self.url)
         texts = {name: settings.values.get(name) for name in ("username", "password")}
         files = ("ca_file", "ssl_ca_certs"), ("certificate_file", "ssl_certfile"), ("key_file", "ssl_keyfile")
         strict = not settings.values.get("allow_invalid_certificates")
@@ -358,7 +358,7 @@ _REMEDIES: dict[str, tuple[type[SourceError], int, str]] = {
 def _translated(error: Exception, url: str) -> SourceError:
     from redis.exceptions import ConnectionError, TimeoutError
 
-    text = redact(str(error))
+    text = credentials.redact(str(error))
     for part, (kind, number, remedy) in _REMEDIES.items():
         if part in f"{type(error).__name__}: {text}":
             told = remedy.replace(

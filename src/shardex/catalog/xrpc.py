@@ -32,7 +32,7 @@ from shardex.errors import (
     SchemaError,
     ShardexError,
 )
-from shardex.sources import RetryableError, Settings, WholeAnswer, ask_server, redact_url, settings_for
+from shardex.sources import RetryableError, WholeAnswer, ask_server, credentials, redact_url
 
 MOST_BLOB_BYTES = 52_428_800
 """The limit of blobs in the lexicon of datasets; many servers allow less."""
@@ -70,7 +70,7 @@ class StoredRecord(NamedTuple):
 class XrpcClient:
     """Calls of one server; after `login`, as an account."""
 
-    def __init__(self, server: str, settings: Settings, *, trusted: bool) -> None:
+    def __init__(self, server: str, settings: credentials.Settings, *, trusted: bool) -> None:
         self.server = server.rstrip("/")
         self._settings, self._trusted = settings, trusted
         self._tokens: dict[str, str] = {}
@@ -319,7 +319,7 @@ def find_account(name: str) -> Account:
 
     The document of the account must name the handle: a handle may claim any account.
     """
-    settings = settings_for(f"at://{name}")
+    settings = credentials.settings_for(f"at://{name}")
     service, directory = (str(settings.values.get(key, "")).rstrip("/") for key in ("service", "directory"))
     did = name if name.startswith("did:") else _did_of(name, service, settings)
     if not _DID.fullmatch(did):
@@ -346,7 +346,7 @@ def find_account(name: str) -> Account:
     return Account(did, server, trusted=server == service)
 
 
-def _did_of(handle: str, service: str, settings: Settings) -> str:
+def _did_of(handle: str, service: str, settings: credentials.Settings) -> str:
     if not _HANDLE.fullmatch(handle) or len(handle) > 253:
         raise AddressError(f"expected a handle such as at://alice.example.com, got {f'at://{handle}'!r:.300}")
     client = XrpcClient(service or RESOLVER, settings, trusted=bool(service))
@@ -357,7 +357,7 @@ def _did_of(handle: str, service: str, settings: Settings) -> str:
         raise NotFoundError(errno.ENOENT, text, f"at://{handle}") from None
 
 
-def _document(did: str, directory: str, settings: Settings) -> dict[str, Any]:
+def _document(did: str, directory: str, settings: credentials.Settings) -> dict[str, Any]:
     by_plc = did.startswith("did:plc:")
     server = directory or DIRECTORY if by_plc else f"https://{did.removeprefix('did:web:')}"
     url = f"{server}/{did}" if by_plc else f"{server}/.well-known/did.json"

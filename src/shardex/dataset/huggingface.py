@@ -8,6 +8,7 @@ path, ours are bytes. Features that Arrow types do not express (classes, shapes,
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
@@ -20,7 +21,7 @@ from shardex.columns import arrow_types, arrow_values, number_array
 from shardex.dataset.memory_rows import ArrowRows
 from shardex.dataset.to_arrow import check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
-from shardex.features import Array, Feature, Features, Optional, features_of_arrow, hf_metadata, items_per_row
+from shardex.features import Array, Feature, Features, Optional, features_of_arrow, hf_metadata
 from shardex.formats import ShardRows
 from shardex.kernel import Integers, digest
 from shardex.order import Order, Pick, Span
@@ -172,7 +173,9 @@ def _feature_of_type(kind: pa.DataType) -> Feature:
 
 def _flat_type(feature: Array, column: pa.ChunkedArray) -> pa.DataType:
     item = pa.from_numpy_dtype(np.dtype(feature.dtype))
-    return pa.list_(item, items_per_row(feature)) if feature.fixed and not column.null_count else pa.large_list(item)
+    if feature.fixed and not column.null_count:
+        return pa.list_(item, math.prod(size or 0 for size in feature.shape or ()))
+    return pa.large_list(item)
 
 
 def _flat(array: pa.ExtensionArray, feature: Array, kind: pa.DataType, name: str) -> pa.Array:

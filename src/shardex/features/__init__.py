@@ -20,7 +20,6 @@ from samples. Writers call `fit` and then a codec; readers call a codec and then
 """
 
 from shardex.features.array import Array
-from shardex.features.array_arrow import items_per_row
 from shardex.features.arrow_schema import arrow_schema, features_of_arrow
 from shardex.features.class_label import ClassLabel
 from shardex.features.decimals import Decimal
@@ -78,9 +77,7 @@ __all__ = [
     "features_of_arrow",
     "hf_metadata",
     "infer",
-    "infer_or_json",
     "is_tensor",
-    "items_per_row",
     "kinds",
     "stack_arrays",
     "unwrap_optional",
@@ -89,13 +86,13 @@ __all__ = [
 if TYPES:
     from shardex.features import codecs, conversions, dtypes, hf_metadata, kinds
     from shardex.features.array_values import is_tensor, stack_arrays
-    from shardex.features.infer import Inferred, infer, infer_or_json
+    from shardex.features.infer import Inferred, infer
 else:
     import_later(
         __name__,
         {
             "": "codecs conversions dtypes hf_metadata kinds",
             "array_values": "is_tensor stack_arrays",
-            "infer": "Inferred infer infer_or_json",
+            "infer": "Inferred infer",
         },
     )

@@ -53,15 +53,6 @@ def infer(samples: SequenceOf[Mapping[str, Any]]) -> Features:
     return Inferred.of(samples).features
 
 
-def infer_or_json(samples: SequenceOf[Mapping[str, Any]]) -> Features:
-    """Return features that fit all samples; a field with values of several kinds is `Json`.
-
-    >>> print(infer_or_json([{"n": 1, "x": "a"}, {"n": 2, "x": 3}]))
-    n int64, x json
-    """
-    return Inferred.or_json(samples).features
-
-
 @dataclass(frozen=True, slots=True)
 class ExactArray(Array):
     """An array of a dtype that was inferred: it takes no arrays of a wider one, which `Array` would round."""
@@ -104,7 +95,11 @@ class Inferred:
 
     @classmethod
     def or_json(cls, samples: SequenceOf[Mapping[str, Any]]) -> Inferred:
-        """Return the features of samples; a field with values of several kinds is `Json`."""
+        """Return the features of samples; a field with values of several kinds is `Json`.
+
+        >>> print(Inferred.or_json([{"n": 1, "x": "a"}, {"n": 2, "x": 3}]).features)
+        n int64, x json
+        """
         fields: dict[str, Feature] = {}
         for name, values in _by_field(samples).items():
             try:

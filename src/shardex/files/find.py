@@ -28,13 +28,11 @@ from shardex.sources import (
     Source,
     Stat,
     absolute_path,
-    has_credentials,
     is_local,
     is_url,
     open_regular,
     open_source,
     redact_url,
-    strip_credentials,
 )
 
 STORE_FOLDER = "_shardex"
@@ -195,7 +193,7 @@ def find(
 
     def open_remote(url: str) -> sources.CachedSource:
         # A web server for which the user has stored secrets counts as trusted.
-        trust = trusted or not url.startswith(("http://", "https://")) or has_credentials(url)
+        trust = trusted or not url.startswith(("http://", "https://")) or sources.credentials.has_credentials(url)
         return sources.CachedSource(open_source(url, trusted=trust), cache, cache_limit, access)
 
     found = _find(what, open_remote)
@@ -277,7 +275,7 @@ def _normalised(what: str) -> str:
         return what
     scheme, _, rest = what.partition("://")
     plain = what if scheme.islower() else f"{scheme.lower()}://{rest}"
-    return strip_credentials(plain) if plain.startswith(("http://", "https://")) else plain
+    return sources.credentials.strip_credentials(plain) if plain.startswith(("http://", "https://")) else plain
 
 
 def display_name(what: str | Sequence[str]) -> str:

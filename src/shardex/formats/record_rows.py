@@ -28,7 +28,7 @@ from shardex.errors import (
     StaleIndexError,
     TruncatedShardError,
 )
-from shardex.features import Features, conversions, infer_or_json
+from shardex.features import Features, Inferred, conversions
 from shardex.files import Files, IndexedFile
 from shardex.formats.record_fields import (
     KeyScan,
@@ -301,7 +301,7 @@ class DictRows(RecordRows):
 
     def _features_of_first(self) -> Features:
         rows = np.arange(min(len(self), _INFER_FROM))
-        return infer_or_json(self._samples(self.ranges(rows).bytes(), rows)) if len(rows) else Features({})
+        return Inferred.or_json(self._samples(self.ranges(rows).bytes(), rows)).features if len(rows) else Features({})
 
     @cached_property
     def sampled_rows(self) -> int | None:

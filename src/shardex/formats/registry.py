@@ -27,7 +27,7 @@ from shardex.formats.signatures import FORMATS, Signature, format_names, plugin_
 from shardex.other_names import CREATE, OPEN, instead
 from shardex.plugins import load
 from shardex.rows import AbstractRows, Keyed
-from shardex.sources import Place, Source, keyring, parse_size, read_keyring
+from shardex.sources import Place, Source, credentials, parse_size
 
 if TYPE_CHECKING:
     from shardex.jobs import FinishedPart, JobFolder
@@ -211,13 +211,13 @@ class ShardRows(AbstractRows):
         return len(self.shard_names())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        keys = keyring()
+        keys = credentials.keyring()
         return _open_again, (self.opened, self.fingerprint, keys) if keys else (self.opened, self.fingerprint)
 
 
 def _open_again(opened: Opened, fingerprint: str, keys: str = "") -> ShardRows:
     if keys:
-        read_keyring(keys)
+        credentials.read_keyring(keys)
     rows = open_rows(opened.what, opened.format, **opened.options, **opened.access)
     if (found := rows.fingerprint) != fingerprint:
         raise StaleIndexError(

@@ -34,12 +34,9 @@ __all__ = [
     "CachedSource",
     "CompressedFile",
     "DecompressedSource",
-    "Draft",
     "LocalSource",
     "Place",
     "RetryableError",
-    "Settings",
-    "Sink",
     "Source",
     "Stat",
     "TemporaryDraft",
@@ -51,15 +48,14 @@ __all__ = [
     "check_untrusted",
     "child_of",
     "compression",
+    "credentials",
     "download_file",
     "export_credentials",
     "fetches_started",
-    "has_credentials",
     "import_credentials",
     "is_in_memory",
     "is_local",
     "is_url",
-    "keyring",
     "link_or_rename",
     "locks",
     "make_folder",
@@ -69,35 +65,19 @@ __all__ = [
     "parse_size",
     "path_text",
     "place_of",
-    "read_keyring",
-    "redact",
     "redact_url",
-    "settings_for",
     "storage",
-    "strip_credentials",
     "sync_file",
     "sync_folder",
 ]
 
 if TYPES:
-    from shardex.sources import compression, locks
+    from shardex.sources import compression, credentials, locks
     from shardex.sources import memory as memory
     from shardex.sources import object_store as object_store
     from shardex.sources.byte_ranges import ByteRange
     from shardex.sources.cached_source import CachedSource
-    from shardex.sources.credentials import (
-        Settings,
-        export_credentials,
-        has_credentials,
-        import_credentials,
-        keyring,
-        read_keyring,
-        redact,
-        redact_url,
-        settings_for,
-        storage,
-        strip_credentials,
-    )
+    from shardex.sources.credentials import export_credentials, import_credentials, redact_url, storage
     from shardex.sources.decompressed_source import CompressedFile, DecompressedSource
     from shardex.sources.download import download_file
     from shardex.sources.guarded_http import WholeAnswer, ask_server, check_untrusted
@@ -112,7 +92,7 @@ if TYPES:
         sync_folder,
     )
     from shardex.sources.page_cache import parse_size
-    from shardex.sources.protocols import Draft, Place, Sink, Source, Stat, TemporaryDraft, check_path, check_text
+    from shardex.sources.protocols import Place, Source, Stat, TemporaryDraft, check_path, check_text
     from shardex.sources.retry import RetryableError
     from shardex.sources.url import (
         absolute_path,
@@ -128,18 +108,17 @@ else:
     import_later(
         __name__,
         {
-            "": "compression locks memory object_store",
+            "": "compression credentials locks memory object_store",
             "byte_ranges": "ByteRange",
             "cached_source": "CachedSource",
-            "credentials": "Settings export_credentials has_credentials import_credentials keyring read_keyring redact "
-            "redact_url settings_for storage strip_credentials",
+            "credentials": "export_credentials import_credentials redact_url storage",
             "decompressed_source": "CompressedFile DecompressedSource",
             "download": "download_file",
             "guarded_http": "WholeAnswer ask_server check_untrusted",
             "io_threads": "fetches_started",
             "local": "LocalSource is_in_memory link_or_rename make_folder open_regular sync_file sync_folder",
             "page_cache": "parse_size",
-            "protocols": "Draft Place Sink Source Stat TemporaryDraft check_path check_text",
+            "protocols": "Place Source Stat TemporaryDraft check_path check_text",
             "retry": "RetryableError",
             "url": "absolute_path child_of is_local is_url open_source parent_of path_text place_of",
         },

@@ -17,7 +17,7 @@ from shardex.errors import AddressError, AlreadyExistsError, ArgumentError
 from shardex.files import What, check_mode, display_name
 from shardex.formats import ShardRows
 from shardex.native import Foreign, Fragment, FragmentList, Manifest, commit, publish
-from shardex.sources import check_untrusted, has_credentials, place_of
+from shardex.sources import check_untrusted, credentials, place_of
 
 
 def adopt(
@@ -50,7 +50,7 @@ def adopt(
             f"expected URLs that may be stored in a manifest, got one with a secret: {display_name(signed[0])}"
         )
     for one in [target] if isinstance(target, str) else target:
-        if one.startswith(("http://", "https://")) and not has_credentials(one):
+        if one.startswith(("http://", "https://")) and not credentials.has_credentials(one):
             try:
                 check_untrusted(one)
             except AddressError as error:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from shardex.columns import to_table
 from shardex.dataset import Dataset
 from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError, ShardexError, VersionExpired
-from shardex.features import Feature, Features, Json, codecs, features_of_arrow, hf_metadata, infer_or_json
+from shardex.features import Feature, Features, Inferred, Json, codecs, features_of_arrow, hf_metadata
 from shardex.files import What, check_mode
 from shardex.kernel import MISSING, Columns, Integers, Masked
 from shardex.native import (
@@ -288,7 +288,7 @@ def _features(ds: Dataset) -> Features:
     except ShardexError:
         for found in read_readable(ds.read, range(len(ds))):
             if isinstance(found, Columns):
-                return infer_or_json(found.to_samples()[:_FIRST])
+                return Inferred.or_json(found.to_samples()[:_FIRST]).features
         raise
 
 
