@@ -204,6 +204,9 @@ def test_padding_by_choice(mixed: Dataset, to: Any) -> None:
     assert batch.lengths_of("image").tolist() == [[12, 14, 3], [12, 15, 3], [12, 16, 3]]
     assert batch.mask_of("image").shape == batch.image.shape
     assert not batch.image[~batch.mask_of("image")].any()
+    for part in (batch[:1], batch[1:]):  # padded to more than the largest of its own images
+        assert part.mask_of("image").shape == part.image.shape
+        assert part.mask_of("image").sum() == part.lengths_of("image").prod(1).sum()
 
 
 def test_images_of_one_size_among_others(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -143,7 +143,8 @@ class LoadedBatch(Batch[T_co]):
         """Return the values of a row, with arrays without their padding."""
         for name, sizes in self._prepared.lengths.items():
             if (padded := values.get(name)) is not None and padded.ndim:
-                values[name] = padded[_extent(np.atleast_1d(sizes[row]).tolist(), padded.shape)]
+                own = np.atleast_1d(sizes[row]).tolist()
+                values[name] = padded[tuple(slice(own[axis]) for axis in _axes(own, padded.shape))]
         return values
 
     @property
@@ -189,10 +190,10 @@ class LoadedBatch(Batch[T_co]):
             return super().mask_of(name)
         column = self.columns[name]
         shape = getattr(column.values if isinstance(column, Masked) else column, "shape", None)
-        largest = sizes.reshape(len(self), -1).max(axis=0, initial=0).tolist()
-        if shape is not None and len(largest) == 3 and tuple(shape[1:]) == (largest[2], *largest[:2]) != (*largest,):
-            return self._output(np.moveaxis(value_mask(sizes, largest), -1, -3))  # images with their channels first
-        return self._output(value_mask(sizes, largest if shape is None else shape[1:]))
+        sizes = sizes.reshape(len(self), -1)
+        largest = sizes.max(axis=0, initial=0).tolist()
+        padded = largest if shape is None else shape[1:]
+        return self._output(value_mask(sizes[:, _axes(largest, padded)], padded))
 
     def _output(self, array: Any) -> Any:
         return array if self._to_tensor is None else self._to_tensor(array)
@@ -209,15 +210,16 @@ def warn_of_hidden(fields: Iterable[str]) -> None:
         )
 
 
-def _extent(sizes: list[int], shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return which part of a padded array is no padding; tensors of images may have their channels first.
+def _axes(sizes: Sequence[int], padded: Sequence[int]) -> list[int]:
+    """Return which of the sizes each axis of a padded shape has; tensors of images may have their channels first.
 
-    >>> _extent([2], (5, 3)), _extent([4, 5, 3], (3, 8, 8))
-    ((slice(None, 2, None),), (slice(None, 3, None), slice(None, 4, None), slice(None, 5, None)))
+    >>> _axes([2], (5, 3)), _axes([4, 5, 3], (8, 8, 3)), _axes([4, 5, 3], (3, 8, 8))
+    ([0], [0, 1, 2], [2, 0, 1])
     """
-    if len(sizes) == 3 == len(shape) and shape[0] == sizes[2] != shape[2]:
-        sizes = [sizes[2], *sizes[:2]]
-    return tuple(slice(size) for size in sizes)
+    may_be_first = len(sizes) == 3 == len(padded) and padded[0] == sizes[2]
+    if may_be_first and (padded[2] != sizes[2] or any(size > most for size, most in zip(sizes, padded, strict=True))):
+        return [2, 0, 1]
+    return list(range(len(sizes)))
 
 
 def _on_device(to_tensor: Callable[[Any], Any], device: Any, array: Any) -> Any:
