@@ -66,10 +66,10 @@ from shardex.formats.tar.blocks import (
     tar_series,
 )
 from shardex.formats.tar.fields import Where
-from shardex.formats.tar.keys import TarKeys
 from shardex.formats.tar.members import (
     KEY,
     OWNED,
+    TarKeys,
     TarScanner,
     TarWriter,
     check_end,
