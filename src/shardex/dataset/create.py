@@ -32,7 +32,7 @@ from shardex.formats import ShardWriter, check_options, format_named, open_rows,
 from shardex.kernel import Column, Columns, Masked, Ragged
 from shardex.layers import ClassNameRows, copied
 from shardex.other_names import WRITER, missing_attribute
-from shardex.rows import Rows
+from shardex.rows import AbstractRows, Rows
 from shardex.samples import Batch, DictSample, fields_of, is_sample_class, record_of
 from shardex.sources import path_text, place_of
 
@@ -210,7 +210,7 @@ class Writer(AllOrNothing):
         except SchemaError as error:
             raise (error if self._in_memory is not None else self._explained(refusal or error)) from None
         before, features = self.inferred.features, wider.features
-        if features == before or not hasattr(self._shards, "written"):
+        if features == before:
             if refusal is not None:
                 raise self._explained(refusal)
             self.inferred = wider
@@ -226,8 +226,7 @@ class Writer(AllOrNothing):
         """Write the samples that were written with narrower features to the current shards, which have none."""
         assert self._shards is not None
         for shards, features in self._narrower:
-            written: Any = shards.written()  # type: ignore[attr-defined]
-            for columns in samples_in(written, features, self._format).chunks():
+            for columns in samples_in(shards.written(), features, self._format).chunks():
                 if (write := getattr(self._shards, "write", None)) is not None:
                     write(columns)
                 else:
@@ -399,7 +398,7 @@ def _of_one_file(options: Mapping[str, Any], create: Any, path: str) -> dict[str
     return {**options, **{name: _UNLIMITED for name in _LIMITS if name in option_types(create)}}
 
 
-def samples_in(written: Any, features: Features, format: str) -> Dataset:
+def samples_in(written: AbstractRows | str, features: Features, format: str) -> Dataset:
     """Return the samples that a writer of a format has made: its rows, or the folder with its files."""
     rows = open_rows(written, format, wanted=features) if isinstance(written, str) else written
     names = list(features)

@@ -48,10 +48,13 @@ class ShardWriter(Protocol):
     def append(self, sample: Mapping[str, Any]) -> None:
         """Add one sample. After an error the sample is not written and the writer stays usable."""
 
-    # A writer may also have
-    # - ``write(columns)``, which adds many samples at once; the files are the same;
-    # - ``written()``, which returns the samples that were added, as rows or as a folder to open: they are written
-    #   again by another writer if the fields of a stream turn out to need other features. Then comes `abort`.
+    # A writer may also have ``write(columns)``, which adds many samples at once; the files are the same.
+
+    def written(self) -> AbstractRows | str:
+        """Return the samples that were added, as rows or as a folder to open; `abort` comes next.
+
+        They are written again by another writer if the fields of a stream turn out to need other features.
+        """
 
     def close(self) -> None:
         """Make everything durable and visible in one step."""
