@@ -10,17 +10,16 @@ import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardex.columns import check_fields
 from shardex.dataset.dataset_dict import DatasetDict
-from shardex.dataset.views import field_names, note, sorted_rows
+from shardex.dataset.views import field_names, note, single_values, sorted_rows
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Json, unwrap_optional
 from shardex.kernel import Integers, ends_of
 from shardex.order import (
     Balanced,
@@ -72,18 +71,9 @@ def column_values(
     """Return whole fields of single values; a missing value is an error unless it is `optional`."""
     if not names:
         raise ArgumentError(f"expected at least one field for {what}, got none")
-    features = {**view.extracted, **view.features}
-    check_fields(list(features), names)
-    for name in names:
-        feature = unwrap_optional(features[name])
-        if not feature.queryable() or isinstance(feature, Json):
-            raise _not_single(name, what, feature)
-    table = view.sql_columns(names)
-    for name in names:
-        if pa.types.is_nested(table[name].type):
-            raise _not_single(name, what, features[name])
-        if not optional:
-            _check_present(table[name], name, what)
+    table = single_values(view, names, partial(_not_single, what))
+    for name in names if not optional else ():
+        _check_present(table[name], name, what)
     return [table[name] for name in names]
 
 
@@ -133,7 +123,7 @@ def _is_missing(value: Any) -> bool:
         return False
 
 
-def _not_single(name: str, what: str, feature: object) -> SchemaError:
+def _not_single(what: str, name: str, feature: object) -> SchemaError:
     return SchemaError(f"expected a field of numbers, text, bytes or times for {what}, got {feature} - at field {name}")
 
 

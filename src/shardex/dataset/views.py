@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from shardex.columns import check_fields
 from shardex.errors import ArgumentError, FormatError, RowError, SchemaError, ShardexError, unknown_field
-from shardex.features import Json, unwrap_optional
+from shardex.features import Feature, Json, unwrap_optional
 from shardex.files import display_name
 from shardex.formats import ShardRows
 from shardex.kernel import Column, Columns, Integers, Masked, TimeArray, byte_size
@@ -125,17 +125,24 @@ def sorted_positions(view: SampleView[Any], fields: Sequence[str], descending: b
     """Return all positions in the order of these fields' values: equal ones stay in order, NaN and None come last."""
     if not fields:
         raise ArgumentError("expected at least one field to sort by, got none")
+    return sorted_rows(single_values(view, fields, _not_sortable), fields, descending)
+
+
+def single_values(
+    view: SampleView[Any], fields: Sequence[str], refusal: Callable[[str, Feature], SchemaError]
+) -> pa.Table:
+    """Return fields of single values as SQL reads them; for other fields raise the error that `refusal` makes."""
     features = {**view.extracted, **view.features}
     check_fields(list(features), fields)
     for name in fields:
         feature = unwrap_optional(features[name])
         if not feature.queryable() or isinstance(feature, Json):
-            raise _not_sortable(name, str(feature))
+            raise refusal(name, feature)
     table = view.sql_columns(fields)
     for column in table.schema:
         if pa.types.is_nested(column.type):
-            raise _not_sortable(column.name, str(features[column.name]))
-    return sorted_rows(table, fields, descending)
+            raise refusal(column.name, features[column.name])
+    return table
 
 
 def sorted_rows(table: pa.Table, fields: Sequence[str], descending: bool = False) -> Integers:
@@ -150,7 +157,7 @@ def sorted_rows(table: pa.Table, fields: Sequence[str], descending: bool = False
     return np.frombuffer(found.buffers()[1], np.uint64, len(table)).astype(np.int64)  # to_numpy would import pandas
 
 
-def _not_sortable(name: str, found: str) -> SchemaError:
+def _not_sortable(name: str, found: Feature) -> SchemaError:
     return SchemaError(
         f"expected a field of numbers, text, bytes or times to sort by, got {found} - at field {name}; sort by a value "
         "in it with sql: SELECT _row FROM ds ORDER BY ..."

@@ -167,7 +167,7 @@ def _encode_text(value: Any) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError as error:
-        raise SchemaError(f"expected text that UTF-8 can hold, got {value!r}: {error.reason}") from None
+        raise SchemaError(f"expected text that UTF-8 can hold, got {value[:60]!r}: {error.reason}") from None
 
 
 def _decode_text(data: Any) -> str:

@@ -185,7 +185,20 @@ class TypedRows(Layer):
 # -- other names ----------------------------------------------------------------------------------------------
 
 
-class RenamedRows(Layer):
+class UntypedRows(Layer):
+    """Rows whose samples are `DictSample`: a class of the rows below would have other fields."""
+
+    @property
+    def sample_type(self) -> type[Any]:
+        """The type `DictSample`."""
+        return DictSample
+
+    def make(self, values: dict[str, Any]) -> DictSample:
+        """Return an untyped sample."""
+        return DictSample(values)
+
+
+class RenamedRows(UntypedRows):
     """Some fields of the rows below, under new names. `names` has the new name of each field by its old one."""
 
     def __init__(self, below: AbstractRows, names: Mapping[str, str]) -> None:
@@ -197,15 +210,6 @@ class RenamedRows(Layer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RenamedRows, (self.below, self._names)
-
-    @property
-    def sample_type(self) -> type[Any]:
-        """`DictSample`: a class would have the old names."""
-        return DictSample
-
-    def make(self, values: dict[str, Any]) -> DictSample:
-        """Return an untyped sample."""
-        return DictSample(values)
 
     @property
     def features(self) -> Features:

@@ -14,12 +14,11 @@ from shardex.columns import check_fields
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Array, ClassLabel, Feature, Features, Value, unwrap_optional
 from shardex.kernel import Columns, Integers, Masked, digest, pooled_empty
-from shardex.layers.layers import Layer
+from shardex.layers.layers import UntypedRows
 from shardex.rows import AbstractRows
-from shardex.samples import DictSample
 
 
-class StackedRows(Layer):
+class StackedRows(UntypedRows):
     """Some fields of the rows below, of which groups are one array: `groups` has their names by that of the array."""
 
     def __init__(self, below: AbstractRows, fields: Sequence[str], groups: Mapping[str, Sequence[str]]) -> None:
@@ -35,15 +34,6 @@ class StackedRows(Layer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StackedRows, (self.below, self._fields, self._groups)
-
-    @property
-    def sample_type(self) -> type[Any]:
-        """Samples are untyped: a class has the single fields."""
-        return DictSample
-
-    def make(self, values: dict[str, Any]) -> DictSample:
-        """Return an untyped sample."""
-        return DictSample(values)
 
     @cached_property
     def features(self) -> Features:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import ArgumentError, SchemaError
-from shardex.features import Bytes, Features, Text
+from shardex.features import Bytes, Features, Text, codecs
 from shardex.files import Files, Index, Scan
 from shardex.formats.join_shards import JoinShards
 from shardex.formats.lines import BOM, LineRows, LineScanner, TextRows, data_files
@@ -143,10 +143,7 @@ class TextWriter(SeriesWriter):
                 f"expected text that one line can hold, got {text[:60]!r}, which would be read as something else: a "
                 "newline, a carriage return at the end, or a byte order mark; choose the format jsonl"
             )
-        try:
-            return text.encode() + b"\n"
-        except UnicodeEncodeError as error:
-            raise SchemaError(f"expected text that UTF-8 can hold, got {text[:60]!r}: {error.reason}") from None
+        return codecs.TEXT.encode(text) + b"\n"
 
 
 FORMAT = Format(open, TextWriter, JoinShards(OWNED, ".txt"), only_field="text")
