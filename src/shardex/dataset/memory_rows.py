@@ -29,9 +29,8 @@ from shardex.features import (
     conversions,
     features_of_arrow,
     infer,
-    is_tensor,
 )
-from shardex.kernel import Column, Columns, Integers, Masked, Ragged, digest
+from shardex.kernel import Column, Columns, Integers, Masked, Ragged, digest, is_tensor
 from shardex.rows import AbstractRows, SideBySideRows
 
 _FINGERPRINT_SAMPLES = 1000

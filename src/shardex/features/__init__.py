@@ -77,7 +77,6 @@ __all__ = [
     "features_of_arrow",
     "hf_metadata",
     "infer",
-    "is_tensor",
     "kinds",
     "stack_arrays",
     "unwrap_optional",
@@ -85,14 +84,14 @@ __all__ = [
 
 if TYPES:
     from shardex.features import codecs, conversions, dtypes, hf_metadata, kinds
-    from shardex.features.array_values import is_tensor, stack_arrays
+    from shardex.features.array_values import stack_arrays
     from shardex.features.infer import Inferred, infer
 else:
     import_later(
         __name__,
         {
             "": "codecs conversions dtypes hf_metadata kinds",
-            "array_values": "is_tensor stack_arrays",
+            "array_values": "stack_arrays",
             "infer": "Inferred infer",
         },
     )

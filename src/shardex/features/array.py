@@ -37,13 +37,13 @@ from shardex.features.array_arrow import (
     fixed_sizes,
     holds_array,
 )
-from shardex.features.array_values import fit_array, is_tensor, shape_of_empty_list, stack_arrays, stack_lists
+from shardex.features.array_values import fit_array, shape_of_empty_list, stack_arrays, stack_lists
 from shardex.features.codecs import COMPACT, NPY, Codec
 from shardex.features.dtypes import SCALARS, cast_array, is_storable, scalar_name, wider_dtype
 from shardex.features.feature import ArrowParts, Feature, describe, named, readable
 from shardex.features.optional import Optional
 from shardex.features.sequence import Sequence
-from shardex.kernel import Column, Integers, Masked, Ragged
+from shardex.kernel import Column, Integers, Masked, Ragged, is_tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from shardex.errors import SchemaError
 from shardex.features.codecs import decode_compact
 from shardex.features.dtypes import cast_array, holds_exactly
 from shardex.features.feature import describe
-from shardex.kernel import Column, Ragged
+from shardex.kernel import Column, Ragged, is_tensor
 
 if TYPE_CHECKING:
     from shardex.features.array import Array
@@ -75,12 +74,6 @@ def _to_array(value: Any, feature: Array) -> NDArray[Any]:
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = "rows of different length" if "inhomogeneous" in str(error) else error
         raise SchemaError(f"expected {feature}, got {describe(value)} that cannot become an array: {reason}") from None
-
-
-def is_tensor(value: Any) -> bool:
-    """Return whether a value is a tensor of torch, without an import of torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def array_of_tensor(tensor: Any) -> NDArray[Any]:

@@ -30,12 +30,12 @@ from shardex.columns import (
     list_readers,
 )
 from shardex.errors import MissingExtraError, SchemaError, ShardexError
-from shardex.features.array_values import array_of_tensor, is_tensor
+from shardex.features.array_values import array_of_tensor
 from shardex.features.codecs import encode_plain_json
 from shardex.features.feature import ArrowParts, Feature, narrow, null_mask, unfit
 from shardex.features.kinds import all_kinds
 from shardex.features.text import Bytes
-from shardex.kernel import MISSING, Column
+from shardex.kernel import MISSING, Column, is_tensor
 
 HF_OPTIONS = "shardex "
 """The `id` of a Hugging Face feature begins with this if the rest holds options that Hugging Face does not have."""

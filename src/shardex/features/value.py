@@ -26,7 +26,7 @@ from shardex.columns import (
 )
 from shardex.errors import SchemaError
 from shardex.features.array import Array
-from shardex.features.array_values import fit_array, is_tensor, refuse_inexact
+from shardex.features.array_values import fit_array, refuse_inexact
 from shardex.features.codecs import JSON, NUMBER, Codec, codec_for_extension
 from shardex.features.dtypes import (
     NUMBER_KINDS,
@@ -38,7 +38,7 @@ from shardex.features.dtypes import (
     wider_dtype,
 )
 from shardex.features.feature import ArrowParts, Feature, describe, hf_value, named, unfit
-from shardex.kernel import Column, Masked, Ragged
+from shardex.kernel import Column, Masked, Ragged, is_tensor
 
 _PYTHON_TYPES: dict[str, type] = {"int64": int, "float64": float, "bool": bool}
 _HINTS: dict[Any, str] = {bool: "bool", int: "int64", float: "float64", "int": "int64", "float": "float64"}

@@ -181,6 +181,10 @@ class RecordRows(ShardRows):
         """Paths of the files, as error messages show them."""
         return [self.files.name(number) for number in range(len(self.files.paths))]
 
+    @cached_property
+    def _field_names(self) -> list[str]:
+        return list(self.features)
+
     def ranges(self, rows: Integers) -> Ranges:
         """Return the byte ranges of these rows."""
         return Ranges(self.data, *self.index.locate(rows))
@@ -307,10 +311,6 @@ class DictRows(RecordRows):
     def sampled_rows(self) -> int | None:
         """Number of records from which the fields were found; None if they are known otherwise, or all were read."""
         return self._found.rows if self._found is not None and not self._found.complete else None
-
-    @cached_property
-    def _field_names(self) -> list[str]:
-        return list(self.features)
 
     @cached_property
     def _float_fields(self) -> list[str]:

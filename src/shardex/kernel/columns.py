@@ -9,6 +9,7 @@ values of any column as samples hold them. Other rooms handle files and schemas.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -195,6 +196,12 @@ def values_of(column: Any) -> list[Any]:
     if isinstance(column, np.ndarray):
         return column.tolist() if column.ndim == 1 and column.dtype.kind in "biufc" else list(column)
     return column  # type: ignore[no-any-return]
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of torch, without an import of torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))  # torch may be being imported
 
 
 class _Missing:

@@ -25,11 +25,10 @@ from shardex.features import (
     Optional,
     Struct,
     Video,
-    is_tensor,
     unwrap_optional,
 )
 from shardex.features import Sequence as ListOf
-from shardex.kernel import Column, Columns
+from shardex.kernel import Column, Columns, is_tensor
 
 FORMS = ("numpy", "torch", "pil", "bytes")
 """Forms of decoded media: arrays (channels last), tensors (channels before height, width or frames of audio), PIL

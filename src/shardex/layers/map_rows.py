@@ -25,7 +25,6 @@ from shardex.features import (
     Value,
     conversions,
     dtypes,
-    is_tensor,
     stack_arrays,
     unwrap_optional,
 )
@@ -39,6 +38,7 @@ from shardex.kernel import (
     TimeArray,
     byte_size,
     digest,
+    is_tensor,
     values_of,
     with_missing,
 )

@@ -156,9 +156,7 @@ class MediaRows(Layer):
             if number is None:
                 raise self._located(error, "", name) from error
             raise self._located(error, self._place(int(rows[there[number]])), name) from error
-        if isinstance(self.below.features[name], Optional):
-            return with_missing(found, mask)
-        return found
+        return with_missing(found, mask) if self.below.features[name].optional else found
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Read one sample below and decode its media."""
@@ -208,8 +206,8 @@ class MediaRows(Layer):
 
 def _as_decoded(feature: Feature, decoding: Decoding) -> Feature:
     """Return the feature of a field with other options, or whose media stay bytes."""
-    if isinstance(feature, Optional):
-        return Optional(_as_decoded(feature.feature, decoding))
+    if feature.optional:
+        return Optional(_as_decoded(unwrap_optional(feature), decoding))
     if not isinstance(feature, Media):
         return feature
     return replace(decoding.feature or feature, decode=decoding.form != "bytes")

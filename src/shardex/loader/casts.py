@@ -18,8 +18,8 @@ from numpy.typing import DTypeLike, NDArray
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Array, ClassLabel, Feature, Media, Value, unwrap_optional
 from shardex.features import Sequence as SequenceFeature
-from shardex.kernel import Column, Columns, Masked, Ragged, pooled_empty
-from shardex.loader.tensors import is_tensor, map_tensors, require_torch
+from shardex.kernel import Column, Columns, Masked, Ragged, is_tensor, pooled_empty
+from shardex.loader.tensors import map_tensors, require_torch
 
 _ONLY_TORCH = "bfloat16"
 """A dtype that numpy lacks: arrays have float32 until they become tensors."""

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardex.kernel import Columns, Integers, Ranges, Segments, allocating, byte_size
+from shardex.kernel import Columns, Integers, Ranges, Segments, allocating, byte_size, is_tensor
 from shardex.loader.casts import Casts
 from shardex.loader.plan import Plan, PreparedBatch
 from shardex.loader.recipe import Recipe
 from shardex.loader.stats import TimeSpent
-from shardex.loader.tensors import is_tensor, map_tensors, move_channels, require_torch, to_tensors
+from shardex.loader.tensors import map_tensors, move_channels, require_torch, to_tensors
 
 PLAN_BYTES = 28 << 20
 """About the size of a plan: a copy of it reaches the full speed of a bus, and it fits into a buffer of 32 MiB."""

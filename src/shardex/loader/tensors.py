@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from shardex.errors import ArgumentError, MissingExtraError, SchemaError
-from shardex.kernel import Columns, Masked, Ragged
+from shardex.kernel import Columns, Masked, Ragged, is_tensor
 
 
 class PackedTensors:
@@ -62,12 +62,6 @@ def require_torch() -> Any:
     except ImportError:
         raise MissingExtraError("torch", "torch", 'Loader(to="torch")') from None
     return torch
-
-
-def is_tensor(value: Any) -> bool:
-    """Return whether a value is a tensor of torch; does not import torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def find_device(given: Any) -> Any:

@@ -20,7 +20,7 @@ import xxhash
 
 from shardex.columns import BLOCK, MOST_ROWS, BatchBuilder, EncodedColumns, ipc, number_array
 from shardex.errors import ArgumentError, storage_errors
-from shardex.features import Array, Bytes, Feature, Features, Json, Optional, Struct, Text, arrow_schema
+from shardex.features import Array, Bytes, Feature, Features, Json, Struct, Text, arrow_schema, unwrap_optional
 from shardex.kernel import BlockWriter, Columns
 from shardex.native.data_file_table import END_OF_STREAM, MAGIC_SIZE, encode_table, with_offset
 from shardex.native.fragments import DataFile, Fragment, new_data_path
@@ -196,8 +196,7 @@ def write_numbers(place: Place, columns: Mapping[str, np.ndarray[Any, Any]]) -> 
 
 def _offset_bytes(feature: Feature) -> int:
     """Return the size of the offsets of one value, but for values inside of lists."""
-    if isinstance(feature, Optional):
-        return _offset_bytes(feature.feature)
+    feature = unwrap_optional(feature)
     if isinstance(feature, Struct):
         return sum(map(_offset_bytes, feature.fields.values()))
     any_array = isinstance(feature, Array) and feature.dtype is None

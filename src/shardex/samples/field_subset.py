@@ -49,7 +49,7 @@ def schema_conflicts(
         if name in have:
             if not may_fit(have[name], feature):
                 out.append(f"field {name} is {have[name]}, not {feature}")
-        elif name not in defaults and not isinstance(feature, Optional):
+        elif name not in defaults and not feature.optional:
             out.append(f"field {name} ({feature}) is missing")
     return out
 
@@ -107,7 +107,7 @@ def feature_in_class(have: Feature, want: Feature) -> Feature:
     if not contains(have, Media) or contains(want, Bytes):
         return want
     inner = unwrap_optional(have)
-    return Optional(inner) if isinstance(want, Optional) else inner
+    return Optional(inner) if want.optional else inner
 
 
 def _same_kind(have: str, want: str) -> bool:

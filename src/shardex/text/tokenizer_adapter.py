@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from shardex.errors import ArgumentError, FormatError, NotFoundError, SchemaError
 from shardex.features import describe
-from shardex.kernel import Integers
+from shardex.kernel import Integers, is_tensor
 from shardex.layers import SampleFailure
 
 Ids = list[int] | NDArray[Any]
@@ -52,7 +52,7 @@ def one_ids(result: Any, tokenizer: object) -> Ids:
         return one_ids(result["input_ids"], tokenizer)
     if hasattr(type(result), "ids"):
         return list(result.ids)
-    if _is_tensor(result):
+    if is_tensor(result):
         return one_ids(result.detach().cpu().numpy(), tokenizer)
     if hasattr(result, "__array__"):
         return one_ids(np.asarray(result), tokenizer)
@@ -67,18 +67,13 @@ def batch_ids(result: Any, count: int, tokenizer: object) -> list[Ids]:
     """
     if isinstance(result, Mapping) and "input_ids" in result:
         result = result["input_ids"]
-    if _is_tensor(result):
+    if is_tensor(result):
         result = result.detach().cpu().numpy()
     sized = isinstance(result, list | tuple) or (isinstance(result, np.ndarray) and result.ndim >= 1)
     if not sized or len(result) != count:
         found = f"{len(result)}" if sized else describe(result)
         raise SchemaError(f"expected token ids for each of {count} texts from {tokenizer!r}, got {found}")
     return [one_ids(one, tokenizer) for one in result]
-
-
-def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
 class JoinedIds:

@@ -42,6 +42,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from shardex.kernel import is_tensor
 from shardex.lazy_door import LazyDoor
 from shardex.workers.installed_code import GlobalUse, installed_name, uses, version_of
 
@@ -234,7 +235,7 @@ class _Walk:
     def _feed_state(self, value: Any) -> None:
         self.feed(type(value))
         try:
-            if _is_tensor(value):
+            if is_tensor(value):
                 return self._feed_tensor(value)
             if isinstance(value, np.ndarray) and type(value).__reduce__ is np.ndarray.__reduce__:
                 self._feed_array(np.asarray(value))
@@ -393,11 +394,6 @@ def _is_found(value: Any, name: str) -> bool:
     """Return True if a module has an object under this name, so that it can be unpickled."""
     module = pickle.whichmodule(value, name)  # type: ignore[attr-defined]
     return getattr(sys.modules.get(module), name, None) is value
-
-
-def _is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
 def _methods(method: Callable[[_Walk, Any], None], kinds: Iterable[type]) -> dict[type, Callable[[_Walk, Any], None]]:

@@ -31,7 +31,7 @@ from shardex.compat.stable_datasets.schema import (
 )
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Image as ImageFeature
-from shardex.features import is_tensor
+from shardex.kernel import is_tensor
 
 Row = dict[str, Any]
 

@@ -272,7 +272,7 @@ class CsvRows(NumberedLines):
         found = {}
         try:
             cells = self._cells(self.record(row).tobytes().decode())
-            for name in self._names if fields is None else self._checked(fields):
+            for name in self._field_names if fields is None else self._checked(fields):
                 number, convert = self._converters[name]
                 found[name] = convert(*cells[number])
         except ValueError:  # not so simple, or wrong
@@ -289,10 +289,6 @@ class CsvRows(NumberedLines):
         if len(cells) != len(self._parser.columns) or "\r" in record:
             raise ValueError
         return cells
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return list(self.features)
 
     @cached_property
     def _converters(self) -> dict[str, tuple[int, Convert]]:

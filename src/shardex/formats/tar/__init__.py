@@ -256,10 +256,6 @@ class TarRows(ExtractedRows):
     def _float_fields(self) -> list[str]:
         return [name for name in float_fields(self.features) if name not in self._schema]
 
-    @cached_property
-    def _names(self) -> list[str]:
-        return list(self.features)
-
     def _feature(self, name: str, extension: str | None) -> Feature:
         if name in self._schema:
             return self._schema[name]
@@ -327,7 +323,7 @@ class TarRows(ExtractedRows):
     def read_views(self, rows: Integers, fields: Sequence[str] | None, views: Collection[str]) -> Columns:
         """Read these samples; values of bytes in the fields `views` are views of the tars."""
         rows = np.asarray(rows, np.int64)
-        names = check_fields(self._names, fields)
+        names = check_fields(self._field_names, fields)
         start = self.index.read("start", rows)  # raises for rows outside
         which = self.index.file(rows) if len(self) else rows
         held = self.hold(rows, names)
@@ -393,7 +389,7 @@ class TarRows(ExtractedRows):
 
     def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Read one sample."""
-        names = check_fields(self._names, fields)
+        names = check_fields(self._field_names, fields)
         number, at = self.index.values(row, None if fields is None else self._columns_of(names))
         held = self.hold(np.array([row]), names) if self.data.closable else None
         if self._as_map:
@@ -435,7 +431,7 @@ class TarRows(ExtractedRows):
     @property
     def extracted(self) -> Features:
         """The extracted keys, without those that are also names of fields."""
-        return Features({key: f for key, f in self.extraction.features.items() if key not in self._names})
+        return Features({key: f for key, f in self.extraction.features.items() if key not in self._field_names})
 
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return for each sample whether it has a field, from the index."""
