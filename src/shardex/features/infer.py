@@ -1,4 +1,4 @@
-"""Features that fit given samples: `infer` is strict, `infer_or_json` falls back to `Json`.
+"""Features that fit given samples: `infer` is strict, `Inferred.or_json` falls back to `Json`.
 
 `Inferred` are the features of a stream, which become wider with later samples. Inside this module `Null` stands for
 values of which there are none yet: fields that are always `None`, and the items of lists that are always empty.

@@ -291,7 +291,33 @@ def first_bytes(source: Source, path: str, count: int) -> bytes:
     return bytes(source.read(path, [ByteRange(0, min(count, source.stat(path).size))])[0])
 
 
-class PlacedRecords:
+class CountedRecords:
+    """The records of files, one file after another, of which the number in each file is known."""
+
+    def __init__(self, files: Files, stats: Sequence[Stat], counts: Sequence[int]) -> None:
+        known = zip(files.paths, stats, counts, strict=True)
+        self.files = tuple(IndexedFile(path, stat.size, stat.tag, rows) for path, stat, rows in known)
+        self._starts: Integers = np.cumsum([0, *counts], dtype=np.int64)
+        self._firsts: list[int] = self._starts.tolist()
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    def file(self, rows: Integers) -> Integers:
+        """Return the number of the file that holds each row."""
+        return np.searchsorted(self._starts, rows, "right") - 1
+
+    def _checked_file(self, rows: Integers) -> Integers:
+        """Return the number of the file that holds each row, or raise RowError."""
+        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
+            self._refuse(int(rows.max() if rows.max() >= len(self) else rows.min()))
+        return self.file(rows)
+
+    def _refuse(self, row: int) -> None:
+        raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
+
+
+class PlacedRecords(CountedRecords):
     """Locations of records by arithmetic: file k has `counts[k]` records of `widths[k]` bytes, from `begins[k]` on.
 
     `stamp` is added to the fingerprint: it stands for everything else that the records depend on.
@@ -306,26 +332,14 @@ class PlacedRecords:
         counts: Sequence[int],
         stamp: Any = None,
     ) -> None:
-        known = zip(files.paths, stats, counts, strict=True)
-        self.files = tuple(IndexedFile(path, stat.size, stat.tag, rows) for path, stat, rows in known)
+        super().__init__(files, stats, counts)
         self._begins, self._widths = np.array(begins, np.int64), np.array(widths, np.int64)
-        self._starts: Integers = np.cumsum([0, *counts], dtype=np.int64)
-        self._firsts: list[int] = self._starts.tolist()
         plain = [(file.path, file.size, file.tag, file.rows) for file in self.files]
         self.fingerprint = digest(plain, list(begins), list(widths), stamp)
 
-    def __len__(self) -> int:
-        return self._firsts[-1]
-
-    def file(self, rows: Integers) -> Integers:
-        """Return the number of the file that holds each row."""
-        return np.searchsorted(self._starts, rows, "right") - 1
-
     def locate(self, rows: Integers) -> tuple[Integers, Integers, Integers]:
         """Return file, offset and length of each row."""
-        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
-            self._refuse(int(rows.max() if rows.max() >= len(self) else rows.min()))
-        which = self.file(rows)
+        which = self._checked_file(rows)
         width = self._widths[which]
         return which, self._begins[which] + (rows - self._starts[which]) * width, width
 
@@ -340,9 +354,6 @@ class PlacedRecords:
     def lengths(self) -> Integers:
         """Return the length of every row, in bytes."""
         return np.repeat(self._widths, np.diff(self._starts))
-
-    def _refuse(self, row: int) -> None:
-        raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
 
 
 @dataclass(frozen=True)

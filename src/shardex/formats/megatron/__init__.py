@@ -27,15 +27,14 @@ from shardex.errors import (
     ArgumentError,
     FormatError,
     NotFoundError,
-    RowError,
     SchemaError,
     TruncatedShardError,
     UnknownFormatError,
 )
 from shardex.features import Features
-from shardex.files import Files, IndexedFile, Stage
+from shardex.files import Files, Stage
 from shardex.formats.join_shards import JoinShards
-from shardex.formats.number_rows import NumberRows, field_and_window, first_bytes, same_dtype
+from shardex.formats.number_rows import CountedRecords, NumberRows, field_and_window, first_bytes, same_dtype
 from shardex.formats.number_writer import NumberWriter, shard_limit
 from shardex.formats.registry import Format
 from shardex.formats.sample_writer import ShardSeries
@@ -168,7 +167,7 @@ def _exists(source: Source, path: str) -> bool:
     return True
 
 
-class MegatronIndex:
+class MegatronIndex(CountedRecords):
     """Locations of documents or sequences, by the mapped ``.idx`` files; made by `open`."""
 
     def __init__(self, data: Files, tables: Files, unit: str) -> None:
@@ -179,32 +178,20 @@ class MegatronIndex:
         self._table = tables.source.buffer_table(tables.paths)
         self._mapped: dict[int, tuple[NDArray[Any], ...]] = {}
         counts = [head.borders - 1 if self._whole else head.sequences for head in self._heads]
-        known = zip(data.paths, data.stats(), counts, strict=True)
-        self.files = tuple(IndexedFile(path, stat.size, stat.tag, rows) for path, stat, rows in known)
+        super().__init__(data, data.stats(), counts)
         self._sizes: Integers = np.array([file.size for file in self.files], np.int64)
-        self._starts: Integers = np.cumsum([0, *counts], dtype=np.int64)
-        self._firsts: list[int] = self._starts.tolist()
         places = [(head.pointers_at, head.borders_at, head.sequences) for head in self._heads]
         self._pointers_at, self._borders_at, self._sequences = np.array(places, np.int64).reshape(-1, 3).T
         self._check_ends()
-
-    def __len__(self) -> int:
-        return self._firsts[-1]
 
     @cached_property
     def fingerprint(self) -> str:
         """A short text that changes when the files, their sizes or times, or the unit change."""
         return digest(self._whole, self._stamps, [(file.path, file.size, file.tag) for file in self.files])
 
-    def file(self, rows: Integers) -> Integers:
-        """Return the number of the file that holds each row."""
-        return np.searchsorted(self._starts, rows, "right") - 1
-
     def locate(self, rows: Integers) -> tuple[Integers, Integers, Integers]:
         """Return file, offset and length of each row, checked against the files."""
-        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
-            self._refuse_row(int(rows.max() if rows.max() >= len(self) else rows.min()))
-        which = self.file(rows)
+        which = self._checked_file(rows)
         local = rows - self._starts[which]
         if not self._whole:
             return which, *self._checked(rows, which, *self._sequence(which, local))
@@ -258,7 +245,7 @@ class MegatronIndex:
     def at(self, row: int) -> tuple[int, int, int]:
         """Return file, offset and length of one row, checked against the file."""
         if not 0 <= row < len(self):
-            self._refuse_row(row)
+            self._refuse(row)
         which = bisect.bisect_right(self._firsts, row) - 1
         sequence = row - self._firsts[which]
         if not self._table.closable:  # else the file is remote, and its pages are fetched for each read
@@ -322,9 +309,6 @@ class MegatronIndex:
         ):
             if begin < 0 or not 0 <= length <= self.files[number].size - begin:
                 self._refuse_place(number, f"sequence {sequence}", begin, length)
-
-    def _refuse_row(self, row: int) -> None:
-        raise RowError(f"expected a row from 0 to {len(self) - 1}, got {row}")
 
     def _refuse_borders(self, which: int, row: int, first: int, end: int) -> None:
         raise FormatError(
