@@ -284,7 +284,25 @@ _ISO_TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Time(TimeFeature):
+class _Timedelta(TimeFeature):
+    """Base class of times that are timedelta64 in columns."""
+
+    unit: str = "us"
+
+    def __post_init__(self) -> None:
+        check_unit(self.unit)
+
+    def __str__(self) -> str:
+        return f"{self.kind}[{self.unit}]"
+
+    @property
+    def dtype(self) -> str:
+        """The dtype timedelta64 with the unit."""
+        return f"timedelta64[{self.unit}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Time(_Timedelta):
     """A time of day: `datetime.time` in samples, timedelta64 since midnight in columns, and in samples for `ns`.
 
     >>> str(Time("ms"))
@@ -292,18 +310,6 @@ class Time(TimeFeature):
     """
 
     kind: ClassVar[str] = "time"
-    unit: str = "us"
-
-    def __post_init__(self) -> None:
-        check_unit(self.unit)
-
-    def __str__(self) -> str:
-        return f"time[{self.unit}]"
-
-    @property
-    def dtype(self) -> str:
-        """The dtype timedelta64 with the unit."""
-        return f"timedelta64[{self.unit}]"
 
     @property
     def storage(self) -> str:
@@ -376,7 +382,7 @@ class Time(TimeFeature):
 
 
 @dataclass(frozen=True, slots=True)
-class Duration(TimeFeature):
+class Duration(_Timedelta):
     """A time span: `datetime.timedelta` in samples, for `ns` a `numpy.timedelta64`; timedelta64 in columns.
 
     >>> str(Duration("s"))
@@ -384,18 +390,6 @@ class Duration(TimeFeature):
     """
 
     kind: ClassVar[str] = "duration"
-    unit: str = "us"
-
-    def __post_init__(self) -> None:
-        check_unit(self.unit)
-
-    def __str__(self) -> str:
-        return f"duration[{self.unit}]"
-
-    @property
-    def dtype(self) -> str:
-        """The dtype timedelta64 with the unit."""
-        return f"timedelta64[{self.unit}]"
 
     def to_python(self, column: NDArray[Any]) -> list[Any]:
         """Return time spans; numpy values for nanoseconds."""
