@@ -1062,6 +1062,17 @@ def test_text_inside_json_is_compared_as_text(text: str, count: int) -> None:
     assert len(sx.open(META).where(text)) == count
 
 
+@pytest.mark.parametrize("format", ["jsonl", "tar", "parquet", None])
+def test_null_inside_json_is_null(tmp_path: Path, format: str | None) -> None:
+    samples = [{"n": n, "k": k} for k, n in enumerate([{"a": 1}, {"a": None}, {}, {"a": {"b": None}}, {"a": [None]}])]
+    ds = sx.write(tmp_path / "d", samples, {"n": sx.Json(), "k": int}, format=format)
+    assert [one["k"] for one in ds.where("n.a IS NULL")] == [1, 2]
+    assert [one["k"] for one in ds.where("N.a IS NOT NULL AND k < ?", [4])] == [0, 3]
+    assert [one["k"] for one in ds.where("n.a.b IS NULL AND NOT n['a'] IS NULL")] == [0, 3, 4]
+    assert len(ds.where("n.a[0] IS NOT NULL OR n IS NULL")) == 0
+    assert ds.sql("SELECT count(n.a) AS a, count(n) AS n FROM ds").to_pylist() == [{"a": 3, "n": 5}]
+
+
 LABELS = [{"label": k % 3 if k < 9 else None, "digit": 9 - k} for k in range(10)]
 CLASSES = {"label": sx.Optional(sx.ClassLabel(["tea", "coffee", "o'x"])), "digit": sx.ClassLabel(num_classes=10)}
 

@@ -193,6 +193,74 @@ def test_missing_and_extra_fields() -> None:
     assert INNER.from_data({"values": [1, 2]}) == Inner(np.array([1, 2], np.int16))
 
 
+@sx.packable
+class Sized(sx.PackableSample):
+    size: int
+    scale: NDArray[np.float32] | None
+    name: str = "none"
+
+
+@sx.packable
+class Nesting(sx.PackableSample):
+    by_name: dict[str, Sized]
+    pair: tuple[Sized, float]
+    scores: dict[str, float]
+    list: tuple[float, ...]
+    one: Sized
+
+
+def test_classes_inside_dicts_and_tuples_are_completed() -> None:
+    data = {
+        "by_name": {"a": {"size": 1}},
+        "pair": [{"size": 2}, 3],
+        "scores": {"x": 1},
+        "list": [1],
+        "one": {"size": 3},
+    }
+    expected = Nesting({"a": Sized(1, None)}, (Sized(2, None), 3.0), {"x": 1.0}, (1.0,), Sized(3, None))
+    found = Nesting.from_data(data)
+    assert found == expected == Nesting.from_bytes(found.packed)
+    assert [type(one) for one in (found.pair[1], found.scores["x"], found.list[0])] == [float] * 3
+
+
+def test_stored_json_of_classes_is_completed_and_checked() -> None:
+    @sx.packable
+    class Parts(sx.PackableSample):
+        of: dict[str, Sized]
+        scores: dict[str, float]
+
+    (found,) = sx.open([{"of": {"a": {"size": 1}}, "scores": {"x": 1}}]).as_type(Parts)
+    assert found == Parts({"a": Sized(1, None)}, {"x": 1.0}) and type(found.scores["x"]) is float
+    for bad in ({"of": {"a": {}}, "scores": {}}, {"of": {}, "scores": {"x": "1"}}):
+        wrong = sx.open([bad]).as_type(Parts)
+        with pytest.raises(
+            SchemaError, match=r"expected (int64, got nothing|float64, got str '1').* at field (of|scores)"
+        ):
+            wrong[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"scores": {"x": "1"}}, "expected float64, got str '1' - at field scores"),
+        ({"pair": [Sized(1, None), "x"]}, "expected float64, got str 'x' - at field pair"),
+        ({"by_name": {"a": {"name": "x"}}}, r"expected int64, got nothing.*\(in size\) - at field by_name"),
+        ({"by_name": {"a": {"size": 1, "sise": 1}}}, "'sise' too - at field by_name"),
+        (
+            {"by_name": {"a": Sized("x", None)}},
+            "expected int64, got str 'x' - at field size of Sized - at field by_name",
+        ),  # type: ignore[arg-type]
+    ],
+)
+def test_values_inside_dicts_and_tuples_are_checked(changed: dict[str, Any], message: str) -> None:
+    one = Sized(1, None)
+    values = {"by_name": {"a": one}, "pair": (one, 1.0), "scores": {"x": 1.0}, "list": (1.0,), "one": one, **changed}
+    with pytest.raises(SchemaError, match=message):
+        Nesting.from_data(values)
+    with pytest.raises(SchemaError, match=message):
+        _ = Nesting(**values).packed
+
+
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81", b"\x93\x01\x02\x03", b"\x81\x01\x02", b"text" * 9])
 def test_invalid_packed_bytes_are_refused(data: bytes) -> None:
     with pytest.raises((FormatError, SchemaError)):

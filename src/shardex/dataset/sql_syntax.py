@@ -155,7 +155,7 @@ def _null_tests(node: Node) -> list[Node]:
 
 @dataclass(frozen=True)
 class Compared:
-    """A value inside JSON, or the number of a class, that is compared with others: ``meta.q = 'good'``."""
+    """A value inside JSON, or the number of a class, compared with others (``meta.q = 'good'``) or with NULL."""
 
     begin: int
     end: int
@@ -180,7 +180,8 @@ class Compared:
         values = [given.get(name) for name in self.params]
         texts = [*self.texts, *(one for one in values if isinstance(one, str))]
         if self.label is None:
-            return not all(map(_is_quoted, texts))
+            is_null_test = not self.texts and not self.params  # the null of JSON is no NULL, but as text it is
+            return is_null_test or not all(map(_is_quoted, texts))
         names = [one for one in texts if one in self.label.names or not one.strip().lstrip("-").isdigit()]
         if self.whole:
             for name in names:
@@ -197,7 +198,8 @@ def compared_with_text(tree: Node, features: Features) -> tuple[Compared, ...]:
 
 
 def _compared(node: Node, kinds: Mapping[str, Feature]) -> Iterator[Compared]:
-    """Yield the values of fields of these kinds that an expression compares with texts and parameters only."""
+    """Yield the values of fields of these kinds that an expression only tests for NULL, or compares with texts and
+    parameters only."""
     match node:
         case {"class": "COMPARISON", "left": left, "right": right}:
             sides = [left, right]
@@ -208,7 +210,7 @@ def _compared(node: Node, kinds: Mapping[str, Feature]) -> Iterator[Compared]:
         case {"function_name": "~~" | "!~~" | "~~*" | "!~~*", "arguments": arguments}:  # LIKE and ILIKE
             sides = [one["expression"] for one in arguments]
         case _:
-            return
+            sides = _null_tests(node)
     texts = tuple(one["literal"]["text"] for one in sides if one.get("literal", {}).get("kind") == "STRING")
     params = tuple(one["identifier"] for one in sides if one["class"] == "PARAMETER")
     inside = [one for one in map(_json_path, sides) if one is not None]

@@ -116,11 +116,12 @@ class Value(Feature):
     def fit(self, value: Any, *, stored: bool = False) -> Any:
         """Return a Python number or bool.
 
-        >>> Value("float16").fit(np.float32(0.5)), Value("int8").fit(np.array(7))
-        (0.5, 7)
+        >>> Value("float16").fit(np.float32(0.5)), Value("int8").fit(np.array(7)), Value("float64").fit(2)
+        (0.5, 7, 2.0)
         """
         if not stored:
-            return self._number(value)
+            number = self._number(value)
+            return float(number) if _kind(self.dtype) == "f" else number
         number = np.nan if value is None and np.dtype(self.dtype).kind == "f" else self._number(value)
         return np.dtype(self.dtype).type(number).item()  # rounded to the dtype, as in a column
 

@@ -32,6 +32,9 @@ from shardex.features import (
     Json,
     Media,
     Optional,
+    Struct,
+    Text,
+    Value,
     codecs,
     contains,
     describe,
@@ -80,10 +83,22 @@ def conversion_of(hint: Any, json: bool = False) -> Conversion:
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return Conversion(lambda value: _member(value, hint).value, lambda value: _member(value, hint))
     if is_sample_class(hint):
-        return Conversion(
-            lambda value: _values(value, hint, json), lambda value: record_of(hint, json).make(dict(value))
-        )
-    return Conversion()
+        return Conversion(partial(_values, kind=hint, json=json), partial(_instance, kind=hint, json=json))
+    return _of_scalar(hint) if json else Conversion()
+
+
+def _of_scalar(hint: Any) -> Conversion:
+    """Return the conversion of a number or text inside JSON, which no feature checks: it must fit the type."""
+    if not isinstance(hint, type) or not issubclass(hint, bool | int | float | str | np.generic):
+        return Conversion()
+    feature = kinds.feature_of(hint)
+    if not isinstance(feature, Value | Text):
+        return Conversion()
+    fits = feature.fits_unchanged()
+    return Conversion(
+        lambda value: value if fits(value) else feature.fit(value),
+        lambda value: value if fits(value) else feature.fit(value, stored=True),
+    )
 
 
 def _of_tuple(arguments: tuple[Any, ...], json: bool) -> Conversion:
@@ -222,10 +237,17 @@ def plain_value(value: Any) -> Any:
 def _values(value: Any, kind: type, json: bool) -> Any:
     """Return the plain form of an instance, or of a dict of its fields."""
     if isinstance(value, Mapping):
-        return record_of(kind, json).plain(value)
+        record = record_of(kind, json)
+        return record.whole(record.complete(value)) if json else record.complete(value)
     if not typing.is_typeddict(kind) and isinstance(value, kind):
         return record_of(kind, json).values(value)
     raise SchemaError(f"expected a {kind.__name__}, got {describe(value)}")
+
+
+def _instance(value: Any, kind: type, json: bool) -> Any:
+    """Return the instance of plain values; inside JSON some may be missing, or be of fields that the class has not."""
+    record = record_of(kind, json)
+    return record.make(record.whole(record.complete(_mapping(value)), stored=True) if json else dict(value))
 
 
 def is_sample_class(kind: Any) -> bool:
@@ -268,6 +290,7 @@ class Record(Generic[T]):
         hints = kinds.hints_of(kind)
         self.names = tuple(hints)
         self.features = Features.of(kind)
+        self._struct = Struct(self.features)
         self.defaults = _defaults(kind)
         """Functions that return the typed default of a field."""
         self._make = _pydantic_constructor(kind) if _is_pydantic(kind) else kind
@@ -289,6 +312,13 @@ class Record(Generic[T]):
             values = self.plain(values)
         missing = {name: self.default(name) for name in self.defaults if name not in values}
         return {**values, **missing} if missing else values
+
+    def whole(self, values: Mapping[str, Any], *, stored: bool = False) -> dict[str, Any]:
+        """Return plain values of all fields, None for optional ones that are missing; others must be there.
+
+        Unknown fields raise an error; with `stored` they are left out.
+        """
+        return dict(self._struct.members_of(values, stored))
 
     def _to_plain(self, name: str, value: Any) -> Any:
         convert = self._plain.get(name)

@@ -82,7 +82,7 @@ def test_one_array_is_written(tmp_path: Path) -> None:
 def test_other_samples_are_written_as_lines(tmp_path: Path) -> None:
     given = [{"text": f"line {k} é", "n": k, "v": [k, 1.5]} for k in range(5)]
     schema = {"text": str, "n": int, "v": list[float]}
-    made = sx.write(tmp_path / "d", given, schema, format="data_forager", shard_size=80, prefix="{x}")
+    made = sx.write(tmp_path / "d", given, schema, format="data_forager", shard_size=84, prefix="{x}")
     assert plain(made) == plain(sx.open(tmp_path / "d")) == plain(read_lines(tmp_path / "d")) == plain(given)
     assert sorted(os.listdir(tmp_path / "d")) == ["index", *(f"{{x}}-0000{k}.jsonl" for k in range(3))]
     with pytest.raises(SchemaError, match="bytes"):
