@@ -652,3 +652,28 @@ def test_classes_of_other_names_are_written_by_name(tmp_path: Path) -> None:
     hub = datasets.Dataset.from_dict({"c": [1, 0, None]}).cast_column("c", datasets.ClassLabel(names=["b", "a"]))
     assert sx.write(tmp_path / "text", hub, {"c": str | None})["c"] == ["a", "b", None]
     assert sx.write(tmp_path / "other", hub, {"c": sx.Optional(ClassLabel(["a", "b"]))})["c"].to_list() == [0, 1, None]
+
+
+def test_no_label_of_hugging_face_is_none(tmp_path: Path) -> None:
+    names = datasets.ClassLabel(names=["a", "b"])
+    given = datasets.Dataset.from_dict({"label": [0, -1, 1]}, datasets.Features({"label": names}))
+    label = sx.Optional(sx.ClassLabel(["a", "b"]))
+    for number, source in enumerate([given, given.to_iterable_dataset(), sx.open(given)]):
+        made = sx.write(tmp_path / f"{number}", source)
+        assert made.features["label"] == label and [one.label for one in made] == [0, None, 1]
+    assert sx.open(given).to_huggingface()["label"] == [0, -1, 1], "unchanged"
+    given.to_parquet(tmp_path / "a.parquet")
+    stored = sx.open(tmp_path / "a.parquet")
+    with pytest.raises(SchemaError, match=r"got -1, which is no label: declare the field as sx.Optional\(.*sample 1"):
+        sx.write(tmp_path / "b", stored)
+    for number, samples in enumerate([stored, [{"label": -1}, {"label": np.int8(-1)}, {"label": "b"}]]):
+        found = [one.label for one in sx.write(tmp_path / f"c{number}", samples, {"label": label})]
+        assert found == [[0, None, 1], [None, None, 1]][number]
+
+
+@pytest.mark.parametrize("late", [3, 100])
+def test_a_late_number_for_no_label_in_a_stream_is_none(late: int, tmp_path: Path) -> None:
+    values = [k % 2 for k in range(late)] + [-1]
+    features = datasets.Features({"label": datasets.ClassLabel(names=["a", "b"])})
+    made = sx.write(tmp_path / "d", datasets.Dataset.from_dict({"label": values}, features).to_iterable_dataset())
+    assert [one.label for one in made] == [*values[:-1], None]

@@ -21,7 +21,7 @@ from shardex.columns import arrow_types, arrow_values, number_array
 from shardex.dataset.memory_rows import ArrowRows
 from shardex.dataset.to_arrow import check_names, table
 from shardex.errors import ArgumentError, FormatError, MissingExtraError, SchemaError, storage_errors
-from shardex.features import Array, Feature, Features, Optional, features_of_arrow, hf_metadata
+from shardex.features import Array, ClassLabel, Feature, Features, Optional, features_of_arrow, hf_metadata
 from shardex.formats import ShardRows
 from shardex.kernel import Integers, digest
 from shardex.order import Order, Pick, Span
@@ -66,8 +66,8 @@ class HuggingFaceRows(ArrowRows):
         self.data = data
         """The `datasets.table.Table`, which has the names of its files."""
         self.hf_features = hf_features
-        table: pa.Table = data.table
-        given = _given_features(hf_features, table.schema)
+        given = _given_features(hf_features, data.table.schema)
+        table = _without_no_labels(data.table, given)
         arrays = {name: feature for name, feature in given.items() if isinstance(feature, Array)}
         flat = {name: _flat_type(feature, table.column(name)) for name, feature in arrays.items()}
         schema = pa.schema([field.with_type(flat.get(field.name, field.type)) for field in table.schema])
@@ -87,6 +87,18 @@ class HuggingFaceRows(ArrowRows):
     def fingerprint(self) -> str:
         """Made from the Hugging Face fingerprint."""
         return digest("hub", self.hf_fingerprint, len(self))
+
+
+def _without_no_labels(table: pa.Table, features: Features) -> pa.Table:
+    """Return a table with nulls for -1 in fields of classes, which is no label."""
+    import pyarrow.compute as pc  # a tenth of the time of `import shardex`
+
+    for number, name in enumerate(table.column_names):
+        if isinstance(features.get(name), ClassLabel):
+            none = pc.equal(column := table.column(number), -1)
+            if pc.any(none).as_py():
+                table = table.set_column(number, table.field(number), pc.if_else(none, None, column))
+    return table
 
 
 def _read_file(path: str) -> bytes:
@@ -117,8 +129,8 @@ def is_stream(data: Any) -> bool:
 class HubStream:
     """Samples of a stream with features. All of these are nullable; here those are optional in which None was found.
 
-    If a sample does not fit because of a None that is the first one in its field, or in a part of it, `widen` makes
-    that optional, and the stream is read again.
+    The number -1 of a class is None, too. If a sample does not fit because of a None that is the first one in its
+    field, or in a part of it, `widen` makes that optional, and the stream is read again.
     """
 
     def __init__(self, data: Any) -> None:
@@ -132,7 +144,7 @@ class HubStream:
         first = list(islice(samples, _INFER_FROM))
         self._begun: Iterator[Any] | None = chain(first, samples)
         """The samples, until they are taken for the first time."""
-        self._nulls = {path for sample in first for path in _none_paths(sample)}
+        self._nulls = {path for sample in first for path in self._missing(sample)}
 
     @property
     def features(self) -> Features:
@@ -151,8 +163,13 @@ class HubStream:
     def widen(self) -> bool:
         """Make optional what is None in the last sample; return False if it was."""
         before = self.features
-        self._nulls.update(_none_paths(self._last))
+        self._nulls.update(self._missing(self._last))
         return self.features != before
+
+    def _missing(self, sample: Mapping[str, Any]) -> Iterator[arrow_types.Path]:
+        yield from _none_paths(sample)
+        labels = (name for name, feature in self._given.items() if isinstance(feature, ClassLabel))
+        yield from ((name,) for name in labels if sample.get(name) == -1)
 
 
 def _none_paths(value: Any, path: arrow_types.Path = ()) -> Iterator[arrow_types.Path]:

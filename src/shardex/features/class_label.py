@@ -16,13 +16,15 @@ from shardex.errors import SchemaError
 from shardex.features.codecs import JSON, NUMBER, Codec, codec_for_extension
 from shardex.features.feature import Feature, named, unfit
 from shardex.features.value import number_reader, python_number
-from shardex.kernel import Column
+from shardex.kernel import MISSING, Column
 from shardex.other_names import CLASS_LABEL, missing_attribute
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class ClassLabel(Feature):
     """One of several named classes, stored as its number. With `num_classes` their names are "0", "1", and so on.
+
+    -1, which is no label in Hugging Face datasets, becomes None in an optional field, and is refused in others.
 
     >>> label = ClassLabel(("cat", "dog")); label.number("dog"), label.name(0)
     (1, 'cat')
@@ -54,7 +56,8 @@ class ClassLabel(Feature):
     def name(self, number: int) -> str:
         """Return the name of a class."""
         if not 0 <= number < len(self.names):
-            raise SchemaError(f"expected a class number below {len(self.names)}, got {number}")
+            hint = ", which is no label: declare the field as sx.Optional(sx.ClassLabel(...))" if number == -1 else ""
+            raise SchemaError(f"expected a class number below {len(self.names)}, got {number}{hint}")
         return self.names[number]
 
     def __getattr__(self, name: str) -> Any:
@@ -80,6 +83,10 @@ class ClassLabel(Feature):
         """Return a function that is True for the numbers of classes."""
         count = len(self.names)
         return lambda value: type(value) is int and 0 <= value < count
+
+    def is_missing(self, value: Any) -> bool:
+        """Return True for the number -1, too, with which Hugging Face says that there is no label."""
+        return value is None or value is MISSING or (not isinstance(value, str) and bool(python_number(value) == -1))
 
     @property
     def stacked(self) -> bool:

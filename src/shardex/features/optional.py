@@ -55,6 +55,11 @@ class Optional(Feature):
         """True if values are JSON."""
         return self.feature.is_json
 
+    @property
+    def _is_plain(self) -> bool:
+        """True if only None stands for none."""
+        return type(self.feature).is_missing is Feature.is_missing
+
     # -- what it stands for -----------------------------------------------------------------------------------
 
     @classmethod
@@ -169,12 +174,11 @@ class Optional(Feature):
 
     def encoder(self) -> Encoder:
         """Return an encoder of values, some of which are null."""
-        plain = type(self.feature).is_missing is Feature.is_missing
-        return encoders.Optionals(self.feature.encoder(), None if plain else self.feature.is_missing)
+        return encoders.Optionals(self.feature.encoder(), None if self._is_plain else self.feature.is_missing)
 
     def collected(self) -> Collected | None:
-        """Return how C code collects the values."""
-        return self.feature.collected()
+        """Return how C code collects the values; it knows no other missing values than None."""
+        return self.feature.collected() if self._is_plain else None
 
     def sizes(self, array: pa.Array) -> Integers:
         """Return the sizes of the values, and a byte for each that says whether it is null."""
