@@ -170,6 +170,19 @@ def test_grey_images_have_one_channel(tmp_path: Path) -> None:
     assert data.decode("pil")[0].image.mode == "L"
 
 
+def test_masks_are_images_of_pillow_with_their_palette(tmp_path: Path) -> None:
+    coloured = PIL.Image.new("P", (6, 4), 2)
+    coloured.putpalette([value for k in range(256) for value in (k, 255 - k, 7)])
+    grey = PIL.Image.new("L", (6, 4), 2)
+    data = sx.write(tmp_path / "d", [{"seg": coloured}, {"seg": grey}], {"seg": sx.Image(mode="P")})
+    found = [one.seg for one in data.decode(seg=[sx.media.CenterCrop(3)]).decode("pil")]
+    assert [(one.mode, one.size) for one in found] == [("P", (6, 4))] * 2
+    assert (
+        found[0].convert("RGB").getpixel((0, 0)) == (2, 253, 7) and found[1].convert("RGB").getpixel((0, 0)) == (2,) * 3
+    )
+    assert [one.getpixel((0, 0)) for one in found] == [2, 2]
+
+
 def test_size_of_the_feature_and_steps(tmp_path: Path, ds: Dataset) -> None:
     assert ds.decode(image=[sx.media.Resize((4, 4))]).read([0, 1])["image"].shape == (2, 4, 4, 3)
     assert ds.decode(image=sx.media.CenterCrop(6))[0].image.shape == (6, 6, 3)

@@ -55,15 +55,15 @@ def fit_array(value: Any, feature: Array, *, stored: bool = False) -> NDArray[An
         cast := array.astype(dtype) if array.size == 0 and not typed else cast_array(array, dtype, widen=feature.exact)
     ) is not None:
         return cast
-    hint = _why_not(array, dtype) if typed and not stored else ""
+    hint = "" if stored else _why_not(array, dtype, typed)
     raise SchemaError(f"expected {feature}, got {describe(value)}{hint}")
 
 
-def _why_not(array: NDArray[Any], dtype: np.dtype[Any]) -> str:
-    """Return why an array of numbers does not cast to a dtype, for messages."""
+def _why_not(array: NDArray[Any], dtype: np.dtype[Any], typed: bool) -> str:
+    """Return why numbers, as an array (`typed`) or a list, do not cast to a dtype, for messages."""
     if (dtype.kind == "f" and array.dtype.kind == "f") or {array.dtype.kind, dtype.kind} <= {"i", "u"}:
         return f" with values from {array.min()} to {array.max()}, which are out of range"
-    return f" (to accept the loss: .astype({dtype.name!r}))" if array.dtype.kind in "biufc" else ""
+    return f" (to accept the loss: .astype({dtype.name!r}))" if typed and array.dtype.kind in "biufc" else ""
 
 
 def _to_array(value: Any, feature: Array) -> NDArray[Any]:

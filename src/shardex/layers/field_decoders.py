@@ -214,6 +214,8 @@ class ImageDecoder(FieldDecoder):
         stored = [value if isinstance(value, bytes | memoryview) else self._encoded(value) for value in values]
         found = media.decode_images(stored, generators=generators, **self._options)
         convert = _CONVERSIONS.get(self.decoding.form)
+        if self.decoding.form == "pil" and self.feature.mode == "P":
+            return [_to_pil(one, media.image_palette(data)) for one, data in zip(found, stored, strict=True)]
         return found if convert is None else [convert(one) for one in found]
 
     def _encoded(self, value: Any) -> bytes:
@@ -285,10 +287,13 @@ def _to_tensor(values: Any, axis: int = -3) -> Any:
     return torch.from_numpy(values).movedim(-1, axis)
 
 
-def _to_pil(pixels: Any) -> Any:
+def _to_pil(pixels: Any, palette: Sequence[int] | None = None) -> Any:
     from PIL import Image as pillow  # decoding has imported it, or would have said that it is missing
 
-    return pillow.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    image = pillow.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    if palette is not None:
+        image.putpalette(palette)  # makes it an image of the mode P
+    return image
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {"torch": _to_tensor, "pil": _to_pil}

@@ -60,6 +60,7 @@ if TYPES:
     from shardex.media.image_steps import check_steps as check_steps
     from shardex.media.image_steps import size_after as size_after
     from shardex.media.images import decode_image, encode_image
+    from shardex.media.images import image_palette as image_palette
     from shardex.media.video import VideoInfo, decode_frames, encode_video, video_info
 else:
     import_later(
@@ -71,7 +72,7 @@ else:
             "image_batches": "decode_images",
             "image_files": "MAX_PIXELS ImageInfo image_info is_whole_jpeg",
             "image_steps": "CenterCrop Flip ImageStep Pad RandomCrop RandomResizedCrop Resize check_steps size_after",
-            "images": "decode_image encode_image",
+            "images": "decode_image encode_image image_palette",
             "video": "VideoInfo decode_frames encode_video video_info",
         },
     )

@@ -131,6 +131,17 @@ class OpenImage:
         return _into(out, turn_upright(pixels, turn))
 
 
+def image_palette(data: Buffer) -> list[int]:
+    """Return the colours of the numbers of an image file, one after another as red, green, blue; greys if it has none.
+
+    >>> image_palette(encode_image(np.zeros((2, 2), np.uint8)))[-6:]
+    [254, 254, 254, 255, 255, 255]
+    """
+    form = format_of(data)
+    with pillow_errors(form, len(data)):
+        return open_image(data, form).getpalette() or [grey for grey in range(256) for _ in range(3)]
+
+
 def _decode_jpeg(
     data: Buffer, info: ImageInfo, mode: str | None, min_size: tuple[int, int] | None, out: NDArray[Any] | None
 ) -> NDArray[Any] | None:

@@ -255,7 +255,8 @@ class CsvRows(NumberedLines):
         if array.null_count and not feature.optional:
             row = int(rows[int(np.argmin(array.is_valid().to_numpy(zero_copy_only=False)))])
             raise SchemaError(
-                f"{self.location(row)}: expected {feature}, got an empty cell - at field {name}{self._remedy}"
+                f"{self.location(row)}: expected {feature}, got an empty cell - at field {name}"
+                f"{self._remedy or '; declare it as one that may be missing, such as float | None'}"
             )
         if isinstance(inner, Value | Text):
             return _writable(decode_array(array, feature), inner)
