@@ -77,6 +77,7 @@ KINDS: dict[str, Kind] = {
     "megatron": Kind(tokens, TOKENS),
     "nanogpt": Kind(tokens, TOKENS, {"header": True}, {"window": 3}),
     "npy": Kind(tokens, TOKENS),
+    "npz": Kind(array_and_text, {"x": sx.Array("int64", (3,)), "s": str}),
     "data_forager": Kind(tokens, TOKENS, appends=False),
     "columns_tar": Kind(array, {"x": sx.Array("int64", (3,))}, expected=with_id),
     "folder": Kind(image, {"image": sx.Image(), "n": int}, expected=with_path, appends=False),

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import shardex as sx
@@ -196,14 +195,6 @@ def test_files_of_several_splits_are_not_joined_in_silence(tmp_path: Path, names
 
 def test_files_of_one_split_and_others_are_one_dataset(tmp_path: Path) -> None:
     assert len(sx.open(lines(tmp_path, "train/1.jsonl", "train/2.jsonl", "3.jsonl"))) == 3
-
-
-def test_what_to_do_with_archives_of_arrays(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2)), y=np.arange(3))
-    for what in (tmp_path, tmp_path / "a.npz"):
-        with pytest.raises(UnknownFormatError, match=r"columns with sx\.open\(dict\(numpy\.load\(\"a\.npz\"\)\)\)"):
-            sx.open(what)
-    assert sx.open(dict(np.load(tmp_path / "a.npz")))[2].y == 2
 
 
 def test_hidden_files_are_not_counted(tmp_path: Path) -> None:

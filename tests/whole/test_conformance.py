@@ -195,6 +195,12 @@ def npy(folder: Path) -> Case:
     return Case(sx.write(folder, samples, schema, format="npy", shard_size=48).rows, samples)
 
 
+def npz(folder: Path) -> Case:
+    samples: Samples = [{"x": np.arange(k, k + 3, dtype=np.float32), "n": k, "s": f"né {k}"} for k in range(11)]
+    schema = {"x": sx.Array("float32", (3,)), "n": int, "s": str}
+    return Case(sx.write(folder, samples, schema, format="npz", shard_rows=4).rows, samples)
+
+
 def data_forager(folder: Path) -> Case:
     samples: Samples = [
         {"tokens": np.arange(k, k + 3, dtype=np.uint16), "mask": np.full(3, k % 2, np.uint8)} for k in range(11)
@@ -389,6 +395,7 @@ MAKERS: list[Callable[[Path], Case]] = [
     megatron,
     nanogpt,
     npy,
+    npz,
     data_forager,
     bins,
     columns_tar,

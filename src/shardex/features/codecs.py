@@ -275,21 +275,55 @@ def decode_npz(data: Any) -> dict[str, NDArray[Any]]:
     Traceback (most recent call last):
     shardex.errors.FormatError: expected the arrays of an .npz, got 10 bytes: File is not a zip file
     """
-    raw = bytes(data)
     try:
-        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            return {_npz_name(one): decode_npy(_unzipped(archive, one)) for one in archive.infolist()}
+        with zipfile.ZipFile(ReadableView(data)) as archive:
+            return {npz_name(one): decode_npy(unzipped(archive, one)) for one in archive.infolist()}
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
-        raise FormatError(f"expected the arrays of an .npz, got {len(raw)} bytes: {error}") from None
+        raise FormatError(f"expected the arrays of an .npz, got {len(data)} bytes: {error}") from None
 
 
-def _npz_name(member: zipfile.ZipInfo) -> str:
+class ReadableView(io.RawIOBase):
+    """Bytes as a file, of which nothing is copied.
+
+    >>> ReadableView(memoryview(b"hello")).read(4)
+    b'hell'
+    """
+
+    def __init__(self, data: Any) -> None:
+        self._data, self._at = memoryview(data).cast("B"), 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position of the next read, and return it."""
+        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
+        if at < 0:
+            raise OSError(f"expected a position of at least 0, got {at}")
+        self._at = at
+        return at
+
+    def readinto(self, buffer: Any) -> int:
+        """Copy the next bytes into a buffer."""
+        some = self._data[self._at : self._at + len(buffer)]
+        buffer[: len(some)] = some
+        self._at += len(some)
+        return len(some)
+
+
+def npz_name(member: zipfile.ZipInfo) -> str:
+    """Return the name of an array in an `.npz`."""
     if not member.filename.endswith(".npy"):
         raise FormatError(f"expected .npy members in an .npz, got {member.filename!r}")
     return member.filename.removesuffix(".npy")
 
 
-def _unzipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+def unzipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     """Return the bytes of a member, at most as many as a compressed one of its size can have."""
     most = max(1, member.compress_size) * _MOST_COMPRESSED
     if member.file_size > most:

@@ -156,6 +156,7 @@ FORMATS: dict[str, Signature] = {
         extensions=(".mds",),
         check="shardex.formats.mds:recognise",
     ),
+    "npz": Signature(format="shardex.formats.npz:FORMAT", every=(".npz",)),
     "folder": Signature(
         format="shardex.formats.folder:FORMAT",
         extensions=_MEDIA,
@@ -198,7 +199,7 @@ def _others() -> Mapping[str, Plugin]:
     return found
 
 
-_OTHER_DATA = (".npz", ".h5", ".hdf5", ".pkl", ".pt", ".safetensors", ".sqlite", ".db", ".xlsx", ".tfrecord", ".orc")
+_OTHER_DATA = (".h5", ".hdf5", ".pkl", ".pt", ".safetensors", ".sqlite", ".db", ".xlsx", ".tfrecord", ".orc")
 """Extensions of files of data that no format reads."""
 
 
@@ -379,10 +380,6 @@ def _remedy(files: Files) -> str:
         )
     if len({os.path.splitext(path)[1] for path in files.data}) > 1:
         return f"name the files to read by a pattern such as {_pattern(files)}"
-    if files.data and all(path.lower().endswith(".npz") for path in files.data):
-        return (
-            'open arrays of one length as columns with sx.open(dict(numpy.load("a.npz"))), or store them with sx.write'
-        )
     if _readable_head(files).translate(None, _TEXT) == b"":
         return 'if they are lines of text or of JSON, open them with format="text" or format="jsonl"'
     return 'if they are raw numbers, open them with format="tokens" and dtype=; otherwise write them with sx.write'

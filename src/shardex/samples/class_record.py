@@ -237,7 +237,7 @@ def plain_value(value: Any) -> Any:
 def _values(value: Any, kind: type, json: bool) -> Any:
     """Return the plain form of an instance, or of a dict of its fields."""
     if isinstance(value, Mapping):
-        record = record_of(kind, json)
+        record: Record[Any] = record_of(kind, json)
         return record.whole(record.complete(value)) if json else record.complete(value)
     if not typing.is_typeddict(kind) and isinstance(value, kind):
         return record_of(kind, json).values(value)
@@ -246,7 +246,7 @@ def _values(value: Any, kind: type, json: bool) -> Any:
 
 def _instance(value: Any, kind: type, json: bool) -> Any:
     """Return the instance of plain values; inside JSON some may be missing, or be of fields that the class has not."""
-    record = record_of(kind, json)
+    record: Record[Any] = record_of(kind, json)
     return record.make(record.whole(record.complete(_mapping(value)), stored=True) if json else dict(value))
 
 
