@@ -1166,6 +1166,17 @@ def test_other_tools_and_old_tars_keep_their_names(tmp_path: Path) -> None:
     assert [one["x"].dtype for one in all_samples(both)] == ["float64", "float32"]
 
 
+@pytest.mark.parametrize("layout", ["parts", "msgpack"])
+def test_fields_that_the_first_sample_lacks_keep_their_place(tmp_path: Path, layout: str) -> None:
+    schema = {"a": int | None, "cls": int, "txt": str | None, "b.x": Array("int8", (2,)), "jpg": bytes, "z": str | None}
+    samples = [dict(a=k or None, cls=k, txt=None, jpg=b"j", z=f"{k}", **{"b.x": [k, k]}) for k in range(2)]
+    write(tmp_path / "d", schema, samples, layout=layout)
+    assert list(open_tar(tmp_path / "d").features) == ["__key__", *schema]
+    if layout == "parts":
+        write(tmp_path / "d", {"n": int | None, **schema}, [{"n": 1, **samples[1]}], "append")
+        assert list(open_tar(tmp_path / "d").features) == ["__key__", *schema, "n"]
+
+
 def test_appended_fields_fit_those_of_the_tars(tmp_path: Path) -> None:
     write(tmp_path / "d", {"x": Array("float32", (2,)), "n": int}, [{"x": [1, 2], "n": 1}])
     with pytest.raises(SchemaError, match=r"shard-000000\.tar: expected the field 'x' as float32\[2\].*got text"):

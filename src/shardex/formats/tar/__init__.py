@@ -166,7 +166,7 @@ class TarRows(ExtractedRows):
         offsets = [name for name in index.columns if name.endswith(".offset") and index.spans[name][1]]
         self.extensions = [name.removesuffix(".offset") for name in offsets]
         self._as_map = self.extensions == ["msgpack"] and "msgpack" not in self._schema
-        self._recorded = self._recorded_schema()
+        self._recorded, self._order = self._recorded_schema()
         self._is_typed = index.spans.get("schema", (0, 0))[0] > 0
         """True if all tars have a recorded schema: otherwise some values may be only as their extension says."""
         if self._as_map and self._is_typed and isinstance(recorded := self._recorded.get("msgpack"), Struct):
@@ -177,19 +177,21 @@ class TarRows(ExtractedRows):
         self.extraction = Extraction(files, index.files, "tar")
         self.key_lookup = TarKeys(self)
 
-    def _recorded_schema(self) -> Features:
-        """Return the features that the writer has recorded in the tars."""
+    def _recorded_schema(self) -> tuple[Features, list[str]]:
+        """Return the features that the writer has recorded in the tars, and the names of fields in their order."""
         if not self.index.spans.get("schema", (0, 0))[1]:
-            return Features({})
+            return Features({}), []
         records = self.index.read("schema", self.index.starts[:-1]).tolist()
         file_with = dict(zip(reversed(records), reversed(self.index.file_of_block.tolist()), strict=True))
         found: Features | None = None
+        names: list[str] = []
         for file in sorted(file for record, file in file_with.items() if record):
             where = self.files.name(file)
-            more = tar_fields.from_record(record_of(_FileBytes(self.data, file), where), where)
+            more, ordered = tar_fields.from_record(record_of(_FileBytes(self.data, file), where), where)
+            names += ordered
             found = more if found is None else tar_fields.joined(found, more, where, self._schema)
         assert found is not None
-        return found
+        return found, list(dict.fromkeys(names))
 
     def _match_schema(self) -> dict[str, str | None]:
         """Return the extension of each field: its name, or the extension that it would be written with."""
@@ -211,7 +213,9 @@ class TarRows(ExtractedRows):
         taken = {name for name in field_of.values() if name in self.extensions and name not in field_of}
         field_of = {extension: name for extension, name in field_of.items() if name not in taken}
         ordered: dict[str, str | None] = {field_of.get(ext, ext): ext for ext in self.extensions}
-        return {**ordered, **found}
+        every = {**ordered, **found}
+        # Without a record of all names the order is that of the members of the first samples.
+        return {name: every[name] for name in (self._order if {*self._order} >= {*every} else every) if name in every}
 
     @cached_property
     def features(self) -> Features:

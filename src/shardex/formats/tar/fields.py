@@ -86,7 +86,8 @@ def as_member(feature: Feature, extension: str | None) -> Feature:
 def to_record(features: Features, extensions: Mapping[str, str]) -> bytes:
     """Return the features of the fields that the extensions do not tell, as JSON; empty if there are none.
 
-    Bytes that are called like an extension are files of that kind, and are read as such.
+    Bytes that are called like an extension are files of that kind, and are read as such. If the first sample may lack
+    a field, the others have null in the JSON: it says the order of all fields.
 
     >>> to_record(Features({"jpg": Bytes(), "n": Value("int64")}), {"jpg": "jpg", "n": "n.cls"})
     b'{"n":{"kind":"value","dtype":"int64"}}'
@@ -94,14 +95,19 @@ def to_record(features: Features, extensions: Mapping[str, str]) -> bytes:
     told = {name for name, feature in features.items() if isinstance(unwrap_optional(feature), Bytes)}
     told |= {name for name, feature in features.items() if feature_of_extension(name) == feature}
     untold = {name: one for name, one in features.items() if name not in told or extensions[name].lower() != name}
-    return msgspec.json.encode(Features(untold).to_json()) if untold else b""
+    if not untold:
+        return b""
+    plain = Features(untold).to_json()
+    ordered = any(feature.optional for feature in features.values())
+    return msgspec.json.encode({name: plain.get(name) for name in features} if ordered else plain)
 
 
-def from_record(record: bytes, where: str) -> Features:
-    """Return the features that `to_record` has encoded; an error names the tar."""
+def from_record(record: bytes, where: str) -> tuple[Features, list[str]]:
+    """Return the features that `to_record` has encoded, and the names of the fields; an error names the tar."""
     try:
-        return Features.from_json(msgspec.json.decode(record or b"{}"))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ShardexError) as error:
+        plain = msgspec.json.decode(record or b"{}", type=dict[str, Any])
+        return Features.from_json({name: one for name, one in plain.items() if one is not None}), list(plain)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ShardexError) as error:
         raise FormatError(f"{where}: expected a schema in the tar, got {record[:40]!r}: {error}") from None
 
 

@@ -367,7 +367,7 @@ class TarWriter(SeriesWriter):
         for path in self._stage.existing if self._told else ():
             if path.lower().endswith(".tar"):
                 where = place.full_name(path)
-                known = tar_fields.from_record(record_of(place.load(path), where), where)
+                known, _ = tar_fields.from_record(record_of(place.load(path), where), where)
                 if known and ("msgpack" in known) != self._as_map:
                     layouts = LAYOUTS if self._as_map else LAYOUTS[::-1]
                     raise SchemaError(
