@@ -475,6 +475,18 @@ def test_a_field_without_values_is_said(write: Any, value: Any, tmp_path: Path) 
     assert sx.open(tmp_path / "d")[0] == {"n": 1, "x": value}
 
 
+@pytest.mark.parametrize("format", ["jsonl", "csv"])
+def test_none_that_is_appended_has_the_type_of_the_field(format: str, tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}], format=format)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds = sx.write(tmp_path / "d", [{"a": None, "b": "z"}], format=format, mode="append")
+    assert str(ds.features).startswith("a int64 or none, b text") and [one.a for one in ds] == [1, 2, None]
+    with pytest.warns(UserWarning, match="the field c has no values"):
+        sx.write(tmp_path / "e", [{"a": 1, "c": None}], format="jsonl", mode="append")
+
+
+
 COLUMNS: dict[str, Any] = {
     "x": np.arange(600, dtype=np.float32).reshape(200, 3),
     "n": np.arange(200) % 7,

@@ -25,8 +25,8 @@ from shardex.dataset.dataset import Dataset
 from shardex.dataset.from_table import is_table
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.views import stored_samples
-from shardex.errors import ArgumentError, SchemaError
-from shardex.features import ClassLabel, Features, Inferred, Text, unwrap_optional
+from shardex.errors import ArgumentError, SchemaError, ShardexError
+from shardex.features import ClassLabel, Features, Inferred, Null, Optional, Text, unwrap_optional
 from shardex.files import AllOrNothing, Stage
 from shardex.formats import ShardWriter, check_options, format_named, open_rows, option_types, target_format
 from shardex.kernel import Column, Columns, Masked, Ragged
@@ -122,6 +122,7 @@ class Writer(AllOrNothing):
         self.samples = 0
         """Number of samples appended."""
         self._is_part = isinstance(schema, Inferred)
+        self._appends = mode == "append" and not is_file
         if schema is None and self._file is None:
             schema = module.existing_schema(self._place, mode)
         self._schema = None if schema is None or isinstance(schema, Inferred) else Features.of(schema)
@@ -178,6 +179,8 @@ class Writer(AllOrNothing):
     def _start(self, inferred: Inferred) -> None:
         """Begin to write with an inferred schema; if one of the waiting samples does not fit, the writer is aborted."""
         with self._abort_on_error():
+            if self._appends and inferred.without_values:
+                inferred = _known_in(inferred, self.path, self._format)
             self.inferred, self._shards = inferred, self._begin(inferred.strict)
             for sample in self._waiting:
                 self._shards.append(sample)
@@ -376,6 +379,17 @@ class Writer(AllOrNothing):
                 shards.abort()
         if self._file is not None:
             self._file.discard()
+
+
+def _known_in(inferred: Inferred, path: str, format: str) -> Inferred:
+    """Return inferred features in which a field without values has the type that it has in the dataset at `path`."""
+    try:
+        there = open_dataset(path, format=format).features
+    except ShardexError:  # there is none, or options are needed to open it
+        return inferred
+    unknown = {name for name in inferred.without_values if unwrap_optional(inferred.fields[name]) == Null()}
+    known = {name: Optional(there[name]) for name in unknown & there.keys()}
+    return Inferred({name: known.get(name, feature) for name, feature in inferred.fields.items()})
 
 
 def in_classes_of(dataset: Dataset[Any], schema: Features) -> Dataset[Any]:

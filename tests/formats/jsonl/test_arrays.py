@@ -154,6 +154,19 @@ def test_the_samples_are_the_elements_of_the_only_list(tmp_path: Path, indent: i
 
 
 @pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("empty", [{"data": []}, {"Rows": []}, []])
+def test_an_empty_list_of_samples_has_none(tmp_path: Path, indent: int | None, empty: Any) -> None:
+    put(tmp_path / "a.json", json.dumps(empty, indent=indent).encode())
+    assert len(sx.open(tmp_path)) == 0
+    put(tmp_path / "b.json", json.dumps({"other": []}, indent=indent).encode())
+    assert [dict(one) for one in sx.open(tmp_path / "b.json")] == [{"other": []}]
+    put(tmp_path / "c.json", json.dumps({"data": [], "version": 1}, indent=indent).encode())
+    with pytest.raises(FormatError, match="an object with a list 'data' beside version; open with field='data'"):
+        len(sx.open(tmp_path / "c.json"))
+    assert len(sx.open(tmp_path / "c.json", field="data")) == 0
+
+
+@pytest.mark.parametrize("indent", [None, 1])
 def test_a_file_of_one_object_is_one_sample(tmp_path: Path, indent: int | None) -> None:
     """As labelme and others write one file for each image."""
     samples = [{"path": f"{k}.jpg", "shapes": [{"label": "cat", "points": [k, 2.5]}], "v": {}} for k in range(3)]

@@ -162,8 +162,9 @@ def _members(data: bytes | memoryview) -> dict[str, msgspec.Raw] | None:
 
 
 def _lists_of_objects(members: Mapping[str, msgspec.Raw]) -> list[str]:
-    """Return the keys whose values are lists that begin with an object."""
-    return [key for key, value in members.items() if re.match(rb"\[\s*\{", memoryview(value))]
+    """Return the keys whose values are lists that begin with an object; empty lists only of the usual keys."""
+    found = {key: re.match(rb"\[\s*[\]{]", memoryview(value)) for key, value in members.items()}
+    return [key for key, one in found.items() if one and (one[0].endswith(b"{") or key.lower() in _NAMES)]
 
 
 def _is_table(members: Mapping[str, msgspec.Raw]) -> bool:
