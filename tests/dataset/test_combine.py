@@ -6,6 +6,7 @@ import datetime
 import math
 import pickle
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardex.dataset import Dataset, ListRows, MixRows, mix, open, temperature
+from shardex.dataset import Dataset, ListRows, MixRows, concat, mix, open, temperature, write
 from shardex.dataset.combine import reweighted
 from shardex.errors import ArgumentError, SchemaError
+from shardex.features import ClassLabel
 from shardex.order import Mix
 
 
@@ -169,3 +171,19 @@ def test_mixing_times_of_different_units_or_zones_raises() -> None:
     for other in (np.datetime64("2024-01-01T00:00:00", "ns"), datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)):
         with pytest.raises(SchemaError, match=r"expected timestamp\[us\] as in the first dataset, got .* field t"):
             mix({"a": first, "b": open([{"t": other}])})
+
+
+def test_datasets_with_other_classes_are_refused_with_their_names(tmp_path: Path) -> None:
+    def of(names: list[str], folder: str) -> Dataset:
+        return write(tmp_path / folder, [{"label": names[0]}], {"label": ClassLabel(names)})
+
+    ds, other = of(["cat", "dog"], "a"), of(["dog", "cat"], "b")
+    with pytest.raises(
+        SchemaError, match=r"the classes cat, dog as in .*, got the classes dog, cat .* by name"
+    ) as found:
+        concat(ds, other)
+    assert "open it with that schema" not in str(found.value), "the numbers would get other names"
+    assert [one.label for one in concat(ds, write(tmp_path / "c", other, ds.features))] == [0, 1]
+    many = [f"c{k}" for k in range(100)]
+    with pytest.raises(SchemaError, match=r"classes \.\.\., c48, c49, c50.*, got the classes \.\.\., c48, c49, x, c51"):
+        concat(of(many, "d"), of([*many[:50], "x", *many[51:]], "e"))

@@ -486,7 +486,6 @@ def test_none_that_is_appended_has_the_type_of_the_field(format: str, tmp_path: 
         sx.write(tmp_path / "e", [{"a": 1, "c": None}], format="jsonl", mode="append")
 
 
-
 COLUMNS: dict[str, Any] = {
     "x": np.arange(600, dtype=np.float32).reshape(200, 3),
     "n": np.arange(200) % 7,

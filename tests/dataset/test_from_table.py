@@ -59,7 +59,7 @@ def test_a_pyarrow_table_is_read() -> None:
     ds = sx.open(TABLE)
     assert str(ds.features) == (
         "x int32, s text or none, b bool, v float32[2], r int64[?], t list of text, "
-        "d struct of a int64, b bytes or none"
+        "d struct of (a int64, b bytes or none)"
     )
     assert plain(ds) == TABLE.to_pylist()
     assert [plain([ds[k]])[0] for k in (0, -1, 3)] == [TABLE.to_pylist()[k] for k in (0, -1, 3)]

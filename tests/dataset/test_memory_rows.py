@@ -116,8 +116,8 @@ def test_tensors_paths_and_nested_dicts_are_read_as_they_are_written(tmp_path: P
     ]
     listed, written = sx.open(samples), sx.write(tmp_path / "d", samples)
     assert str(written.features) == (
-        "x int16[3], y int64, z float32, image image, meta struct of t float32[2], v float64[?], "
-        "n struct of d int16[1], boxes list of struct of box int64[?], label text"
+        "x int16[3], y int64, z float32, image image, meta struct of (t float32[2], v float64[?], "
+        "n struct of (d int16[1])), boxes list of struct of (box int64[?], label text)"
     )
     assert listed.features == written.features and list(listed) == list(written) == list(listed[[0, 1]])
     assert written[1].y == 1 and written[1].image.shape == (3, 4, 3) and written[1].meta["n"]["d"].dtype == np.int16

@@ -119,7 +119,7 @@ def test_views_export_what_the_whole_exports(native: sx.Dataset, tmp_path: Path)
         whole, part = ds.to_arrow(), ds.where("k >= 0").to_arrow()
         assert part.schema.types == whole.schema.types and part.to_pylist() == whole.to_pylist()
         assert ds[::-1].to_pandas().zoned[29] == SAMPLES[0]["zoned"]
-        assert str(ds.features["days"]) == "list of date or none"
+        assert str(ds.features["days"]) == "list of (date or none)"
 
 
 def test_edit_and_compact(tmp_path: Path) -> None:

@@ -297,10 +297,23 @@ def _check_same_types(first: Dataset[Any], other: Dataset[Any], number: int) -> 
     for name, feature in first.features.items():
         wanted, found = _stacked_feature(feature), _stacked_feature(other.features[name])
         if wanted != found and None not in (wanted, found):
+            remedy = "open it with that schema, or write it again with it (sx.write)"
+            known, other_type = str(wanted), str(found)
+            if isinstance(wanted, ClassLabel) and isinstance(found, ClassLabel):
+                known, other_type = _classes(wanted.names, found.names)
+                remedy = "write it again with that schema: sx.write converts classes by name"
             raise SchemaError(
-                f"expected {wanted} as in the first dataset, got {found} - at dataset {number}, field {name}; open it "
-                "with that schema, or write it again with it (sx.write)"
+                f"expected {known} as in the first dataset, got {other_type} - at dataset {number}, field {name}; "
+                f"{remedy}"
             )
+
+
+def _classes(*both: Sequence[str]) -> tuple[str, str]:
+    """Return the names of classes of two features from a little before their first difference on, for messages."""
+    same = next((k for k, (one, other) in enumerate(zip(*both, strict=False)) if one != other), min(map(len, both)))
+    begin = max(0, same - 2)
+    shown = [["..."] * (begin > 0) + [*names[begin:][:8]] + ["..."] * (len(names) > begin + 8) for names in both]
+    return f"the classes {', '.join(shown[0])}", f"the classes {', '.join(shown[1])}"
 
 
 def _stacked_feature(feature: Feature) -> Feature | None:

@@ -58,7 +58,7 @@ def features_of_arrow(
     >>> print(features_of_arrow(pa.schema([("x", pa.list_(pa.float32(), 3)), ("s", pa.string()), ("t", pa.date32())])))
     x float32[3], s text, t date
     >>> print(features_of_arrow(pa.schema([("x", pa.list_(pa.float32()))]), nulls={("x", "item")}))
-    x list of float32 or none
+    x list of (float32 or none)
     >>> print(features_of_arrow(pa.schema([("x", pa.binary())]), Features.of({"x": Array("int8", (2, 2))})))
     x int8[2, 2]
     """

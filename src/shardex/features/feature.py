@@ -381,6 +381,16 @@ def describe(value: Any) -> str:
     return "none" if value is None else f"{type(value).__name__} {_repr.repr(value)}"[:120]
 
 
+def as_part(feature: Feature) -> str:
+    """Return the text of a feature inside the text of another one, with parentheses if that would be ambiguous.
+
+    >>> from shardex.features import Optional, Text
+    >>> as_part(Text()), as_part(Optional(Text()))
+    ('text', '(text or none)')
+    """
+    return f"({feature})" if feature.optional else str(feature)
+
+
 def unfit(feature: Feature, value: Any, hint: str = "") -> SchemaError:
     """Return the error for a value that does not fit a feature."""
     return SchemaError(f"expected {feature}, got {describe(value)}{hint}")

@@ -25,7 +25,7 @@ from shardex.columns import (
     number_array,
 )
 from shardex.features.dtypes import NUMBER_KINDS
-from shardex.features.feature import ArrowParts, Convert, Feature, null_mask, readable, unfit
+from shardex.features.feature import ArrowParts, Convert, Feature, as_part, null_mask, readable, unfit
 from shardex.features.kinds import feature_of
 from shardex.kernel import Column, Integers, values_of
 
@@ -45,7 +45,7 @@ class Sequence(Feature):
         object.__setattr__(self, "feature", feature_of(self.feature))
 
     def __str__(self) -> str:
-        return f"list of {self.feature}"
+        return f"list of {as_part(self.feature)}"
 
     def parts(self) -> dict[str, Feature]:
         """Return the feature of the items."""

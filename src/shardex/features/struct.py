@@ -27,7 +27,7 @@ from shardex.columns import (
 from shardex.errors import FormatError, SchemaError
 from shardex.features.array import Array
 from shardex.features.codecs import NPZ, codec_for_extension
-from shardex.features.feature import ArrowParts, Convert, Feature, describe, null_mask, readable, unfit
+from shardex.features.feature import ArrowParts, Convert, Feature, as_part, describe, null_mask, readable, unfit
 from shardex.features.features import Features
 from shardex.features.json_value import Json
 from shardex.features.kinds import Opaque, feature_of, hints_of
@@ -41,7 +41,7 @@ class Struct(Feature):
     """Named values within one field.
 
     >>> str(Struct({"x": "int32", "y": str}))
-    'struct of x int32, y text'
+    'struct of (x int32, y text)'
     """
 
     kind: ClassVar[str] = "struct"
@@ -55,7 +55,7 @@ class Struct(Feature):
         object.__setattr__(self, "fields", Features.of(self.fields))
 
     def __str__(self) -> str:
-        return f"struct of {self.fields}"
+        return f"struct of ({self.fields})"
 
     def parts(self) -> dict[str, Feature]:
         """Return the features of the members."""
@@ -69,7 +69,7 @@ class Struct(Feature):
         """Iterate over this feature and all features inside it, each with the path of its field.
 
         >>> [(path, str(one)) for path, one in Struct({"a": str}).nested("x")]
-        [('x', 'struct of a text'), ('x.a', 'text')]
+        [('x', 'struct of (a text)'), ('x.a', 'text')]
         """
         yield name, self
         for inner, one in self.fields.items():
@@ -249,7 +249,7 @@ class Map(Feature):
         return not self.pairs and not isinstance(self.key, Array | Json | Map | Opaque | Sequence | Struct)
 
     def __str__(self) -> str:
-        return f"{'pairs' if self.pairs else 'map'} of {self.key} to {self.value}"
+        return f"{'pairs' if self.pairs else 'map'} of {self.key} to {as_part(self.value)}"
 
     def parts(self) -> dict[str, Feature]:
         """Return the features of keys and values."""

@@ -355,12 +355,12 @@ def test_where_nested_columns_have_nulls(tmp_path: Path, monkeypatch: pytest.Mon
     ds = sx.open(tmp_path / "x.parquet")
     if probe:
         assert str(ds.features) == (
-            "empty float32[?], inside list of int64 or none, words list of text, parts struct of a int64 or none"
+            "empty float32[?], inside list of (int64 or none), words list of text, parts struct of (a int64 or none)"
         )
         assert ds.features == sx.open(table).features
     else:  # the statistics do not tell empty lists from nulls
         assert str(ds.features["empty"]) == "float32[?] or none"
-        assert str(ds.features["words"]) == "list of text or none or none"
+        assert str(ds.features["words"]) == "list of (text or none) or none"
     assert (
         ds.to_arrow().select(["empty", "words", "parts"]).to_pydict()
         == table.select(["empty", "words", "parts"]).to_pydict()

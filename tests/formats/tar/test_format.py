@@ -323,7 +323,7 @@ def test_media_by_extension(tmp_path: Path) -> None:
 def test_npz(tmp_path: Path) -> None:
     files = {f"{k}.npz": npz(a=np.arange(k), b=np.float32(k)) for k in range(3)}
     rows = open_tar(pack(tmp_path / "x.tar", files))
-    assert str(rows.features["npz"]) == "struct of a int64[...], b float32[...]"
+    assert str(rows.features["npz"]) == "struct of (a int64[...], b float32[...])"
     found = all_samples(rows)
     assert found[2]["npz"]["a"].tolist() == [0, 1] and found[2]["npz"]["b"] == np.float32(2)
     copy = sx.write(tmp_path / "copy", sx.open(tmp_path / "x.tar"), format="tar")

@@ -301,7 +301,7 @@ def not_in_parquet(feature: Feature) -> str | None:
     """Return what a feature has inside that Parquet cannot represent; `None` if it has nothing like that.
 
     >>> not_in_parquet(Struct({})), not_in_parquet(Decimal(5, 2))
-    ('struct of  without elements', None)
+    ('struct of () without elements', None)
     """
     for _, inner in feature.nested(""):
         empty = isinstance(inner, Array) and inner.dtype is not None and inner.fixed and 0 in (inner.shape or ())
