@@ -666,7 +666,8 @@ def test_no_label_of_hugging_face_is_none(tmp_path: Path) -> None:
     stored = sx.open(tmp_path / "a.parquet")
     with pytest.raises(SchemaError, match=r"got -1, which is no label: declare the field as sx.Optional\(.*sample 1"):
         sx.write(tmp_path / "b", stored)
-    for number, samples in enumerate([stored, [{"label": -1}, {"label": np.int8(-1)}, {"label": "b"}]]):
+    given_samples: list[Any] = [stored, [{"label": -1}, {"label": np.int8(-1)}, {"label": "b"}]]
+    for number, samples in enumerate(given_samples):
         found = [one.label for one in sx.write(tmp_path / f"c{number}", samples, {"label": label})]
         assert found == [[0, None, 1], [None, None, 1]][number]
 

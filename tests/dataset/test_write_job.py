@@ -941,3 +941,52 @@ def test_samples_of_views_are_named_by_position_and_number(tmp_path: Path) -> No
     with pytest.raises(ValueError, match="no") as caught:
         sx.write(tmp_path / "a", view, {"x": int}, transform=fails, batched=True, progress=False)
     assert "at positions 0 to 49 of the view, samples 50 to 99 of " in caught.value.__notes__[0]
+
+
+# -- features of results ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("late", [1.5, None])
+@pytest.mark.parametrize("of", ["map", "with_fields", "selected", "transform"])
+def test_features_of_results_become_wider(tmp_path: Path, of: str, late: Any) -> None:
+    base = sx.open([{"k": k} for k in range(200)])
+
+    def value(sample: Any) -> Any:
+        return 1 if sample.k < 150 else late
+
+    function = None
+    if of == "transform":
+        given, function = base, lambda sample: {"k": sample.k, "y": value(sample)}
+    elif of == "with_fields":
+        given = base.with_fields(y=value)
+    else:
+        given = (base if of == "map" else base.select("k")).map(lambda sample: {"k": sample.k, "y": value(sample)})
+    made = sx.write(tmp_path / "d", given[::-1], transform=function, progress=False)
+    assert str(made.features) == f"k int64, y {'int64 or none' if late is None else 'float64'}"
+    assert [one.k for one in made] == [*range(199, -1, -1)] and made[0].y == late and made[199].y == 1
+
+
+def test_a_map_without_result_is_no_filter(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"does it end without return\?"):
+        sx.write(tmp_path / "d", sx.open([{"k": k} for k in range(50)]).map(lambda s: {"k": 1} if s.k < 30 else None))
+
+
+def test_fields_that_a_function_passes_on_keep_their_types(tmp_path: Path) -> None:
+    schema = {
+        "f": "float32",
+        "c": sx.ClassLabel(["a", "b"]),
+        "t": sx.Timestamp("ns"),
+        "l": sx.Sequence(sx.Value("int8")),
+    }
+    samples = [{"f": 0.1 * k, "c": k % 2, "t": np.datetime64(k, "ns"), "l": [k]} for k in range(40)]
+    typed = sx.write(tmp_path / "t", samples, schema)
+    for number, function in enumerate(
+        [dict, lambda s: {**s, "n": s.c}, lambda s: {**s, "n": 1.5 if s.l[0] > 30 else 1}]
+    ):
+        made = sx.write(tmp_path / f"{number}", typed, transform=function, progress=False)
+        assert {name: made.features[name] for name in schema} == dict(typed.features)
+        assert [one.f for one in made] == [one.f for one in typed]
+    made = sx.write(
+        tmp_path / "w", typed.map(lambda s: {**s, "f": s.f if s.c == 0 or s.f < 3 else 0.1}), progress=False
+    )
+    assert made.features["f"] == sx.Value("float64") and made[39].f == 0.1, "nothing is rounded"

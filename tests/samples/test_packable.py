@@ -231,7 +231,8 @@ def test_stored_json_of_classes_is_completed_and_checked() -> None:
 
     (found,) = sx.open([{"of": {"a": {"size": 1}}, "scores": {"x": 1}}]).as_type(Parts)
     assert found == Parts({"a": Sized(1, None)}, {"x": 1.0}) and type(found.scores["x"]) is float
-    for bad in ({"of": {"a": {}}, "scores": {}}, {"of": {}, "scores": {"x": "1"}}):
+    wrong_ones: list[Any] = [{"of": {"a": {}}, "scores": {}}, {"of": {}, "scores": {"x": "1"}}]
+    for bad in wrong_ones:
         wrong = sx.open([bad]).as_type(Parts)
         with pytest.raises(
             SchemaError, match=r"expected (int64, got nothing|float64, got str '1').* at field (of|scores)"
@@ -247,9 +248,9 @@ def test_stored_json_of_classes_is_completed_and_checked() -> None:
         ({"by_name": {"a": {"name": "x"}}}, r"expected int64, got nothing.*\(in size\) - at field by_name"),
         ({"by_name": {"a": {"size": 1, "sise": 1}}}, "'sise' too - at field by_name"),
         (
-            {"by_name": {"a": Sized("x", None)}},
+            {"by_name": {"a": Sized("x", None)}},  # type: ignore[arg-type]
             "expected int64, got str 'x' - at field size of Sized - at field by_name",
-        ),  # type: ignore[arg-type]
+        ),
     ],
 )
 def test_values_inside_dicts_and_tuples_are_checked(changed: dict[str, Any], message: str) -> None:

@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from shardex.dataset.huggingface import HubStream, is_stream
 from shardex.dataset.memory_rows import ListRows
 from shardex.dataset.open import open as open_dataset
 from shardex.dataset.write_job import Began, part_rows, warn_of_left_out, write_in_parts
-from shardex.dataset.write_steps import WriteSteps
+from shardex.dataset.write_steps import WriteSteps, source_of_function
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import Features, hf_metadata
 from shardex.files import Stage
@@ -90,6 +91,10 @@ def write(
     registration = None if register is None else room.references.Registration(register, source)
     if transform is None and through is None and mode != "append":
         options = {**_stored_metadata(source, format), **options}
+    if schema is None and not steps.any and through is None and isinstance(source, Dataset):
+        source, transform = source_of_function(source)
+        steps = replace(steps, transform=transform)
+        samples = samples if transform is None else source
     if not steps.any and isinstance(source, Dataset):
         source = source.stored  # media are copied as they are
         source = source if schema is None or through is not None else in_classes_of(source, Features.of(schema))

@@ -26,6 +26,7 @@ from shardex.layers import (
     call_function,
     copied,
     copied_lists,
+    function_step,
     inferred_of_results,
     innermost_rows,
     numpy_samples,
@@ -238,6 +239,18 @@ def _is_true(answer: Any, function: Function, place: Callable[[], str]) -> bool:
     except (TypeError, ValueError):  # an array
         pass
     raise SchemaError(f"expected True or False from {function!r}, got {type(answer).__name__} - at {place()}")
+
+
+def source_of_function(source: Dataset[Any]) -> tuple[Dataset[Any], Function | None]:
+    """Return the dataset below a function of `map` or `with_fields`, and the function; or the dataset and None.
+
+    What is written has the features of all results then, not of the first ones.
+    """
+    if source.chosen is not None or (step := function_step(source.rows)) is None:
+        return source, None
+    below, fields, function = step
+    whole = source._over(below)
+    return (whole if fields is None else whole.select(*fields)), function
 
 
 # -- features -----------------------------------------------------------------------------------------------------

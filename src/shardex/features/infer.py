@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -70,7 +71,9 @@ class Inferred:
     n float64, x text or none, late bool or none
     """
 
-    def __init__(self, fields: Mapping[str, Feature]) -> None:
+    def __init__(self, fields: Mapping[str, Feature], given: Iterable[str] = ()) -> None:
+        """:param given: fields whose features are those of other data, and not inferred; values that fit keep them"""
+        self.given = frozenset(name for name in given if not contains(fields[name], Image))
         self.fields = Features(fields)
         """What is known of each field, with `Null` for what is not."""
         self.features = Features({name: _known(feature) for name, feature in fields.items()})
@@ -80,6 +83,7 @@ class Inferred:
         self.without_values = [name for name, feature in fields.items() if contains(feature, Null)]
         """Fields with nothing but `None` or empty lists."""
         found = {name: _check_of(feature, name) for name, feature in fields.items()}
+        found |= {name: partial(_fits_exactly, fields[name]) for name in self.given if found[name] is not None}
         self.checks = {name: check for name, check in found.items() if check is not None}
         """Functions that return False for a value that a writer would round, or store as JSON in a field without
         values; fields without a function have none: writers refuse all values that need wider features.
@@ -114,7 +118,7 @@ class Inferred:
         return cls({name: _of_field(some, name) for name, some in values.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Inferred, (self.fields,)
+        return Inferred, (self.fields, self.given)
 
     def join(self, other: Inferred) -> Inferred:
         """Return features that fit the samples of both; `SchemaError` for values of different kinds."""
@@ -129,9 +133,29 @@ class Inferred:
         fields = dict(self.fields)
         for name in {**fields, **sample}:
             value = sample.get(name)
+            if name in self.given and _fits_exactly(fields[name], value):
+                continue
             found = _of_field([value if name not in fields or not is_missing_time(value) else None], name)
             fields[name] = _join(fields[name], found, f"field {name}") if name in fields else Optional(found)
-        return Inferred(fields)
+        return Inferred(fields, self.given)
+
+
+def _fits_exactly(feature: Feature, value: Any) -> bool:
+    """Return whether a feature takes a value and does not round it.
+
+    >>> [_fits_exactly(Value("float32"), value) for value in (0.5, 0.1, None)]
+    [True, False, False]
+    """
+    try:
+        fitted = feature.fit(value)
+        if isinstance(value, np.ndarray):
+            return bool(fitted.dtype == value.dtype)
+        if not any(isinstance(part, Value) and part.dtype in _ROUNDED for _, part in feature.nested("")):
+            return True
+        fitted = feature.fit(fitted, stored=True)  # which rounds
+        return bool(fitted == value) or repr(fitted) == repr(value) == "nan"
+    except (SchemaError, ValueError):  # the latter of arrays, which are not compared
+        return False
 
 
 def _check_of(feature: Feature, name: str) -> Callable[[Any], bool] | None:

@@ -39,6 +39,7 @@ __all__ = [
     "decoded_rows",
     "decodings_of",
     "features_wanted_by",
+    "function_step",
     "inferred_of_results",
     "innermost_rows",
     "lens_to",
@@ -72,7 +73,7 @@ if TYPES:
         time_in_functions,
     )
     from shardex.layers.layers import ClassNameRows, Layer, RenamedRows, TypedRows, innermost_rows, sample_type_of
-    from shardex.layers.map_rows import below_functions, inferred_of_results, numpy_samples
+    from shardex.layers.map_rows import below_functions, function_step, inferred_of_results, numpy_samples
     from shardex.layers.media_rows import (
         MediaRows,
         StoredMedia,
@@ -105,7 +106,7 @@ else:
             "function_calls": "SampleFailure batch_result call_function column_result copied copied_lists "
             "place_of_rows sample_results time_in_functions",
             "layers": "ClassNameRows Layer RenamedRows TypedRows innermost_rows sample_type_of",
-            "map_rows": "below_functions inferred_of_results numpy_samples",
+            "map_rows": "below_functions function_step inferred_of_results numpy_samples",
             "media_rows": "MediaRows StoredMedia common_decodings decoded_rows decodings_of media_decoded over_stored "
             "undecoded with_decodings",
             "stacked_rows": "StackedRows",

@@ -40,6 +40,7 @@ class AddedRows(MapRows):
     """Rows with more fields, or others under the same names; functions are called only for reads of these fields."""
 
     function: FieldFunctions
+    _adds = True
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -66,6 +67,8 @@ class MapRows(Layer):
 
     _verb = "map"
     """Part of the fingerprint."""
+    _adds = False
+    """True if samples have the fields below, too."""
 
     def __init__(
         self,
@@ -327,6 +330,28 @@ class MapRows(Layer):
         return result
 
 
+@dataclass(frozen=True)
+class CalledAtOnce:
+    """The function of `map`, or those of `with_fields`, for samples that are written as they come."""
+
+    function: Callable[[Any], Any]
+    adds: bool
+    """True if the sample has the fields that the function returns beside its own."""
+
+    def __call__(self, sample: Any) -> Mapping[str, Any]:
+        """Return the fields of a result; `SchemaError` if it has none."""
+        before = dict(fields_of(sample)) if self.adds else {}
+        result = self.function(sample)
+        try:
+            return {**before, **fields_of(result)}
+        except SchemaError as error:
+            forgot = "; does it end without return?" if result is None else ""
+            raise SchemaError(f"{error} from {self.function!r}{forgot}") from None
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+
 class BatchMapRows(MapRows):
     """Results of a function that is called for whole batches: all rows that are read at once.
 
@@ -483,14 +508,27 @@ def below_functions(rows: AbstractRows, fields: Sequence[str] | None) -> tuple[A
     return rows, fields
 
 
+def function_step(rows: AbstractRows) -> tuple[AbstractRows, Sequence[str] | None, CalledAtOnce] | None:
+    """Return the rows and fields below a function of `map`, and the function, if only its results say their features.
+
+    When all results are written, features that were found in the first ones can become wider.
+    """
+    if not isinstance(rows, MapRows) or isinstance(rows, BatchMapRows):
+        return None
+    if rows._schema is not None or rows._keeps_stored or is_sample_class(rows.sample_type):
+        return None
+    return rows.below, rows._chosen, CalledAtOnce(rows.function, rows._adds)
+
+
 def inferred_of_results(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], below: Features) -> Inferred:
     """Return features that fit all results; a field that has its given value in all of them keeps its feature."""
-    found = dict(Inferred.or_json([made for _, made in pairs]).fields)
+    found, kept = dict(Inferred.or_json([made for _, made in pairs]).fields), []
     for name in found.keys() & below.keys():
         values = [(given.get(name, MISSING), made[name]) for given, made in pairs if name in made]
         if all(unchanged(old, new) for old, new in values):
             found[name] = below[name] if len(values) == len(pairs) else Optional(below[name])
-    return Inferred(found)
+            kept.append(name)
+    return Inferred(found, kept)
 
 
 def unchanged(old: Any, new: Any) -> bool:
