@@ -91,6 +91,44 @@ def test_commands_that_read_take_names(data: Path) -> None:
     assert "expected the name of a dataset" in run("info", "@nothing", code=1).stderr
 
 
+def test_commands_for_folders_and_those_that_write_take_names(data: Path) -> None:
+    sx.write(data / "b", [{"x": 5, "name": "e", "y": 6}], mode="append", register="@corpus")
+    run("convert", "@corpus@2", data / "out.jsonl")
+    assert len((data / "out.jsonl").read_text().splitlines()) == 2
+    run("catalog", "add", "again", "@corpus@2")
+    assert sx.open("@again").version == 1
+    assert json.loads(run("index", "@corpus", "--json").stdout)["samples"] == 3
+    assert run("verify", "@corpus@2").stdout == "nothing is wrong\n"
+    assert run("history", "@corpus@2").stdout == run("history", data / "b").stdout
+    assert run("recover", "@corpus", data / "saved").stdout == f"saved 3 samples in {data / 'saved'}\n"
+    assert "note: expected version 1, which @corpus@2 names" in run("recover", "@corpus@2", data / "old").stdout
+    assert json.loads(run("restore", "@corpus", 1, "--json").stdout) == {"version": 3, "restored": 1}
+    assert json.loads(run("compact", "@corpus", "--json").stdout) == {"version": None}
+    assert "removed" in run("clean", "@corpus", "-y", "--grace", 0).stdout
+    assert "expected the name of a dataset" in run("history", "@nothing", code=1).stderr
+
+
+def test_names_of_other_formats_have_the_options_of_their_record(tmp_path: Path) -> None:
+    (tmp_path / "t.bin").write_bytes(bytes(64))
+    sx.Catalog().put("tokens", sx.open(tmp_path / "t.bin", format="tokens", dtype="uint16", window=8))
+    assert json.loads(run("index", "@tokens", "--json").stdout)["samples"] == 4
+    assert json.loads(run("index", "@tokens", "-o", "window=16", "--json").stdout)["samples"] == 2
+    assert run("verify", "@tokens").stdout == "nothing is wrong\n"
+    assert run("recover", "@tokens", tmp_path / "saved").stdout.startswith("saved 4 samples")
+
+
+def test_commands_for_folders_refuse_records_of_others(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDEX_CATALOGS", f"team={data / 'team'}")
+    record = sx.Catalog().get("corpus")
+    plain = {**json.loads(run("catalog", "show", "corpus", "--json").stdout), "urls": ["s3://bucket/corpus"]}
+    plain.pop("named"), plain.pop("trusted", None)
+    (data / "others.jsonl").write_text(json.dumps(plain))
+    run("catalog", "import", data / "others.jsonl", "--catalog", "@team")
+    for command in (["history"], ["verify"], ["compact"]):
+        failed = run(*command, f"@team/corpus@{record.version}", code=1).stderr
+        assert "got a record of others; if you trust it, give its path: s3://bucket/corpus" in failed
+
+
 def test_tag_and_rm(data: Path) -> None:
     assert run("catalog", "tag", "corpus", "best", 2).stdout == "corpus:best is corpus@2\n"
     assert run("catalog", "tag", "corpus", "best", "--remove").stdout == "corpus:best is nothing now\n"

@@ -19,13 +19,12 @@ from shardex.cli.terminal import (
     Options,
     What,
     count_text,
+    opened,
     print_json,
     print_rows,
     printable,
-    resolve,
     size_text,
 )
-from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, storage_errors
 from shardex.files import display_name
 
@@ -128,8 +127,7 @@ def add(
 
     Example: shardex catalog add corpus data/corpus --description "all text" --tag text
     """
-    paths, format, options = resolve(what, format, option)
-    ds = open_dataset(paths, format=format, **options)
+    ds = opened(what, format, option)
     catalog, own = _find(name, where)
     about: dict[str, Any] = {"description": description, "tags": tag or None, "license": license}
     with catalog:

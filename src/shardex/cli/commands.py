@@ -23,7 +23,6 @@ import numpy as np
 import typer
 from typer.core import TyperGroup
 
-from shardex.catalog import is_reference
 from shardex.cli import catalog_commands, store_commands
 from shardex.cli import demo as demo_script
 from shardex.cli.terminal import (
@@ -33,7 +32,7 @@ from shardex.cli.terminal import (
     What,
     as_options,
     message,
-    parse_options,
+    opened,
     print_json,
     print_rows,
     printable,
@@ -43,7 +42,6 @@ from shardex.cli.terminal import (
 )
 from shardex.cli.writing_commands import convert, tokenize
 from shardex.dataset import Dataset, bytes_on_disk
-from shardex.dataset import open as open_dataset
 from shardex.errors import ShardexError
 from shardex.features import ClassLabel, Feature, Image, Optional
 from shardex.files import Index, display_name
@@ -126,7 +124,7 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
 
     Example: shardex info data/weather
     """
-    rows = _dataset(what, format, option).rows
+    rows = opened(what, format, option).stored.rows
     assert isinstance(rows, ShardRows)
     facts: dict[str, Any] = {
         "path": _path(rows) if isinstance(rows.opened.what, str) else [*map(display_name, rows.opened.what)],
@@ -174,7 +172,7 @@ def head(
 
     Example: shardex head data/weather -n 2 --fields station,history
     """
-    ds = _chosen(_dataset(what, format, option), fields)
+    ds = _chosen(opened(what, format, option).stored, fields)
     features = ds.features
     for number, sample in enumerate(ds.skip(skip).take(count), start=skip):
         if as_json:
@@ -228,7 +226,7 @@ def show(
 
     Example: shardex show data/photos --out photos.html -n 50
     """
-    figure = _chosen(_dataset(what, format, option), fields).skip(skip).show(count, path=out)
+    figure = _chosen(opened(what, format, option).stored, fields).skip(skip).show(count, path=out)
     print(f"{figure.title} - in {printable(out)}")
 
 
@@ -251,7 +249,7 @@ def sql(
 
     Example: shardex sql data/weather -q "SELECT source, count(*) FROM ds GROUP BY 1"
     """
-    result = _dataset(what, format, option).sql(query)
+    result = opened(what, format, option).stored.sql(query)
     rows = (row for batch in result.to_batches() for row in batch.to_pylist())
     if as_json:
         for row in rows:
@@ -358,12 +356,3 @@ app.add_typer(catalog_commands.group, name="catalog")
 
 def _chosen(ds: Dataset, fields: str | None) -> Dataset:
     return ds if fields is None else ds.select(*fields.split(","))
-
-
-def _dataset(what: list[str], format: str | None, option: list[str] | None) -> Dataset:
-    """Open what an argument names, with media as stored bytes; a name in a catalog is compared with its record."""
-    if len(what) == 1 and is_reference(what[0]):
-        opened: Dataset = open_dataset(what[0], format=format, **parse_options(option, {})).stored
-        return opened
-    paths, name, options = resolve(what, format, option)
-    return Dataset(open_rows(paths, name, **options))

@@ -18,17 +18,21 @@ from shardex.cli.terminal import (
     What,
     as_options,
     count_text,
+    is_name,
     print_json,
     print_rows,
     printable,
     resolve,
     size_text,
 )
-from shardex.errors import ArgumentError
+from shardex.errors import AddressError, ArgumentError
+from shardex.files import display_name
 from shardex.native import native_place, versions_in
 from shardex.sources import place_of
 
-Path = Annotated[str, typer.Argument(metavar="PATH", help="The folder of a native dataset (made by shardex).")]
+Path = Annotated[
+    str, typer.Argument(metavar="PATH", help="A native dataset (made by shardex): its folder, or its @NAME.")
+]
 
 
 def history(path: Path, as_json: AsJson = False) -> None:
@@ -36,7 +40,7 @@ def history(path: Path, as_json: AsJson = False) -> None:
 
     Example: shardex history data/weather
     """
-    found = store.history(path)
+    found = store.history(_folder(path))
     if as_json:
         print_json([asdict(one) for one in found])
         return
@@ -53,7 +57,7 @@ def restore(
 
     Example: shardex restore data/weather 3
     """
-    new = store.restore(path, version)
+    new = store.restore(_folder(path), version)
     if as_json:
         print_json({"version": new, "restored": version})
     else:
@@ -73,6 +77,7 @@ def clean(
 
     Example: shardex clean data/weather --keep 2
     """
+    path = _folder(path)
     old = versions_in(place_of(path))[:-keep]
     what = f"versions {_span(old)} and " if old else ""
     if not yes and not typer.confirm(f"Remove {what}the files that no other version uses?", err=True):
@@ -101,6 +106,7 @@ def compact(
 
     Example: shardex compact data/weather --workers 4
     """
+    path = _folder(path)
     options = resolve([path], None, option)[2] if option else {}
     if others := options.keys() - {"trust_paths"}:
         raise ArgumentError(f"expected the option trust_paths, got {min(others)}")
@@ -128,7 +134,8 @@ def verify(
 
     Example: shardex verify data/weather
     """
-    paths, name, options = resolve(what, format, option)
+    paths, name, options = _trusted(what, format, option)
+    options.pop("version", None)  # of a name in a catalog
     problems = store.verify(paths, version, format=name, workers=workers, **options)
     place = native_place(paths)
     left = store.leftovers(paths) if place is not None else []
@@ -148,7 +155,9 @@ def verify(
 
 
 def recover(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A damaged dataset in any format; it is not changed.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A damaged dataset in any format, or its @NAME; it is not changed.")
+    ],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Where the new dataset is written.")],
     format: Format = None,
     option: Options = None,
@@ -160,8 +169,11 @@ def recover(
 
     Example: shardex recover data/weather data/weather-saved
     """
-    paths, name, options = resolve([path], format, option)
+    paths, name, options = _trusted([path], format, option)
+    meant = options.pop("version", None)  # of a name in a catalog
     recovered = store.recover(paths, target, format=name, **options)
+    if meant not in (None, recovered.version):
+        recovered.notes.append(f"expected version {meant}, which {path} names, got the newest that is readable")
     if as_json:
         print_json({**asdict(recovered), "lost": [_to_json(one) for one in recovered.lost]})
     else:
@@ -172,6 +184,25 @@ def recover(
         print(printable(f"saved {count_text(recovered.samples, 'sample')} in {recovered.path}"))
     if recovered.lost:
         raise typer.Exit(1)
+
+
+# -- names of catalogs ------------------------------------------------------------------------------------------------
+
+
+def _folder(path: str) -> str:
+    """Return the folder or URL of a native dataset, which may be named as in a catalog: @corpus."""
+    return str(_trusted([path], None, None)[0]) if is_name([path]) else path
+
+
+def _trusted(what: list[str], format: str | None, option: list[str] | None) -> tuple[Any, str, dict[str, Any]]:
+    """Return what `resolve` does; refuse a record that others wrote, as these commands read it without its limits."""
+    paths, name, options = resolve(what, format, option)
+    if options.pop("trusted", True) is False:
+        raise AddressError(
+            f"{what[0]}: expected a name in a catalog that only you write to, got a record of others; if you trust it, "
+            f"give its path: {display_name(paths)}"
+        )
+    return paths, name, options
 
 
 # -- text -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,9 @@ from typing import Annotated, Any, get_args, get_origin
 import numpy as np
 import typer
 
+from shardex import catalog
+from shardex.dataset import Dataset
+from shardex.dataset import open as open_dataset
 from shardex.errors import ArgumentError, PluginError, ShardexError
 from shardex.files import find
 from shardex.formats import FORMATS, format_named, format_names, option_types, recognise
@@ -36,9 +39,8 @@ def _format_names() -> str:
 
 FORMAT_NAMES = _format_names()
 """The formats, for help texts."""
-What = Annotated[
-    list[str], typer.Argument(metavar="WHAT", help="A folder, a file, a quoted pattern, or several files.")
-]
+SOURCES = "A folder, a file, a quoted pattern, several files, or a name in a catalog (@corpus)."
+What = Annotated[list[str], typer.Argument(metavar="WHAT", help=SOURCES)]
 Format = Annotated[str | None, typer.Option("--format", help=f"One of {FORMAT_NAMES}; recognised if not given.")]
 Options = Annotated[
     list[str] | None,
@@ -53,12 +55,31 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 def resolve(
     what: list[str], format: str | None, option: list[str] | None, **extra: Any
 ) -> tuple[Any, str, dict[str, Any]]:
-    """Return what to open, its format, and the options; `extra` options only if the format has them."""
-    paths = what[0] if len(what) == 1 else what  # a shell expands a pattern to several paths
+    """Return what to open, its format, and the options; `extra` options only if the format has them.
+
+    A name of a catalog stands for the paths, the format and the options of its record.
+    """
+    paths: Any = what[0] if len(what) == 1 else what  # a shell expands a pattern to several paths
+    own: dict[str, Any] = {}
+    if is_name(what):
+        found = catalog.resolve(paths, parse_options(option, {}).get("trusted"))
+        paths, format = found.content.what, format or found.content.format
+        own = found.content.open_options | ({} if found.trusted else {"trusted": False})
     format = format or recognise(find(paths))
     types = option_types(format_named(format).open)
-    options = parse_options(option, types)
+    options = own | parse_options(option, types)
     return paths, format, options | {name: value for name, value in extra.items() if name in types}
+
+
+def is_name(what: list[str]) -> bool:
+    """Return True for a name of a catalog."""
+    return len(what) == 1 and catalog.is_reference(what[0])
+
+
+def opened(what: list[str], format: str | None, option: list[str] | None) -> Dataset[Any]:
+    """Open what an argument names; data with a name in a catalog are compared with their record."""
+    paths, name, options = resolve(what, format, option)
+    return open_dataset(what[0] if is_name(what) else paths, format=name, **options)
 
 
 def parse_options(

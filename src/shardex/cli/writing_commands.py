@@ -19,15 +19,16 @@ import typer
 
 from shardex.cli.terminal import (
     FORMAT_NAMES,
+    SOURCES,
     AsJson,
     Format,
     Options,
     What,
     count_text,
+    opened,
     parse_options,
     print_json,
     printable,
-    resolve,
     size_text,
 )
 from shardex.dataset import Dataset, write
@@ -76,13 +77,12 @@ def convert(
 
     Example: shardex convert 'corpus/*.jsonl' data/corpus --to parquet --workers 4
     """
-    paths, name, options = resolve(what, format, option)
     to, _ = target_format(target, given := to)
     create = format_named(to).create
     to_options = parse_options(to_option, option_types(create), but={"mode"})
     check_options(create, to, to_options)
     try:
-        ds = open_dataset(paths, format=name, **options)
+        ds = opened(what, format, option)
     except FormatError as error:
         if format is None or given is not None:
             raise
@@ -224,9 +224,7 @@ _WITH_LENGTHS = ("tokens", "arrow")
 
 
 def tokenize(
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUTS", help="A folder, a file, a quoted pattern, or several files.")
-    ],
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUTS", help=SOURCES)],
     tokenizer: Annotated[
         str,
         typer.Argument(
@@ -273,12 +271,11 @@ def tokenize(
 
     Example: shardex tokenize 'corpus/*.jsonl' tokenizer.json data/tokens --eos '<|endoftext|>' --workers 4
     """
-    paths, name, options = resolve(inputs, format, option)
     to, _ = target_format(out, to, "tokens")
     create = format_named(to).create
     to_options = parse_options(to_option, option_types(create), but=_OWN)
     check_options(create, to, to_options)
-    ds = open_dataset(paths, format=name, **options)
+    ds = opened(inputs, format, option)
     before = extent(out, to) if mode == "append" else Extent()
     start = time.perf_counter()
     with errors_of_functions():
