@@ -583,7 +583,8 @@ def test_missing_dataset(tmp_path: Path, command: str) -> None:
 
 
 def test_remedies_are_those_of_the_shell() -> None:
-    assert as_options('open one with sx.load_dataset("sp")["train"], or') == "open one with shardex info sp/train, or"
+    text = as_options('open one with sx.open("d/train"), all of them with sx.load_dataset("d"), or label=False')
+    assert text == 'give the path of one, "d/train", or -o label=false'
     text = as_options('sx.verify("d") lists; sx.recover("d", target) copies')
     assert text == "shardex verify d lists; shardex recover d target copies"
     assert as_options('open with bad_lines="skip"') == "open with -o bad_lines=skip"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shardex as sx
-from shardex.errors import ArgumentError, FieldError, SchemaError
+from shardex.errors import ArgumentError, FieldError, FormatError, SchemaError
 
 DATA = [{"x": k, "name": f"n{k % 3}", "v": np.full(2, k, "f4")} for k in range(10)]
 
@@ -230,3 +230,18 @@ def test_an_error_of_a_condition_names_the_sample() -> None:
     with pytest.raises(TypeError) as found:
         sx.open([{"x": 1}, {"x": None}]).filter(lambda sample: sample.x > 0)
     assert found.value.__notes__[0].endswith("at sample 1")
+
+
+@pytest.mark.parametrize("good", [0, 1, 2, 60, 6000])
+def test_samples_before_one_that_cannot_be_read_come_before_the_error(tmp_path: Path, good: int) -> None:
+    lines = [f'{{"x": {k}}}' for k in range(good)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, "{bad", '{"x": 1}'] + ['{"x": 2}'] * 100))
+    ds, read = sx.open(tmp_path / "a.jsonl", schema={"x": int}), list[int]()
+    with pytest.raises(FormatError, match=f"line {good + 1}, "):
+        read.extend(sample.x for sample in ds)
+    assert read == list(range(good))
+    batches = ds.ordered(2)
+    for k in range(good // 2):
+        assert next(batches).x.tolist() == [2 * k, 2 * k + 1]
+    with pytest.raises(FormatError, match=f"line {good + 1}, "):
+        next(batches)

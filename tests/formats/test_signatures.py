@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -185,11 +186,14 @@ SPLITS = [
 @pytest.mark.parametrize("names", SPLITS)
 def test_files_of_several_splits_are_not_joined_in_silence(tmp_path: Path, names: tuple[str, ...]) -> None:
     lines(tmp_path, *names)
-    message = r'expected the files of one split, got .*sx\.load_dataset\(".*"\)\["[a-z]+"\].* pattern such as "(.*)"'
+    message = (
+        r'expected the files of one split, got .*sx\.open\("(.*)"\), .*sx\.load_dataset\(.* pattern such as "(.*)"'
+    )
     with pytest.raises(UnknownFormatError, match=message) as caught:
         sx.open(tmp_path)
-    pattern = str(caught.value).split('"')[-2]
+    one, pattern = re.findall('"([^"]*)"', str(caught.value))[::2]
     assert len(sx.open(pattern)) == len(names)
+    assert len(sx.open(one)) == 1
     assert sum(map(len, sx.load_dataset(tmp_path).values())) == len(names)
 
 

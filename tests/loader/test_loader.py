@@ -919,6 +919,20 @@ def test_state_knows_the_version_of_its_dataset(tmp_path: Path) -> None:
         sx.Loader(sx.open(path), 2).load_state_dict(state)
 
 
+def test_state_knows_how_its_samples_were_made() -> None:
+    documents = sx.open([{"tokens": np.arange(50)}] * 20)
+    state = json.loads(json.dumps(sx.Loader(documents.pack(10), batch_size=2).state_dict()))
+    for other, made in (
+        (documents.pack(20), r"packed into 20 tokens \(concat\)"),
+        (documents.windows(10), "windows of 10 tokens"),
+        (documents, "all"),
+    ):
+        message = rf"at 'data' \(it was saved for samples packed into 10 tokens \(concat\), these are {made}: "
+        with pytest.raises(StateError, match=message):
+            sx.Loader(other, batch_size=2).load_state_dict(state)
+    sx.Loader(documents.pack(10), batch_size=4).load_state_dict(state)
+
+
 def test_state_of_several_datasets_knows_their_versions(tmp_path: Path) -> None:
     for name in "ab":
         sx.write(tmp_path / name, [{"x": k} for k in range(4)])

@@ -47,7 +47,9 @@ def test_is_url() -> None:
 )
 def test_other_schemes_are_refused(url: str) -> None:
     for trusted in (True, False):
-        with pytest.raises(AddressError, match="expected an address that begins with memory://, s3://") as caught:
+        with pytest.raises(
+            AddressError, match="expected an address that begins with file://, memory://, s3://"
+        ) as caught:
             open_source(url, trusted=trusted)
         assert isinstance(caught.value, PathError)
         assert isinstance(caught.value, UnsafeError)
@@ -308,3 +310,8 @@ def test_place_of_refuses_unknown_schemes_and_commands() -> None:
     for command in ("pipe:cat x", "pipe:curl http://x"):
         with pytest.raises(UnsafeError, match="never runs commands"):
             place_of(command)
+
+
+def test_an_address_of_the_hub_says_what_opens_it() -> None:
+    with pytest.raises(AddressError, match=r"with file://, .*got 'hf://d.*: load it with the package datasets, "):
+        open_source("hf://datasets/squad")

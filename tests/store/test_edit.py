@@ -697,3 +697,17 @@ def test_what_to_do_instead(tmp_path: Path) -> None:
     with sx.edit(plain) as tx, pytest.raises(ArgumentError, match="expected row numbers, got 'n > 3'; for a condition"):
         tx.delete("n > 3")
     assert sx.open(tmp_path / "d")["n"].tolist() == [0, 1, 2, 3]
+
+
+def test_new_values_are_keywords_or_a_mapping(tmp_path: Path) -> None:
+    sx.write(tmp_path / "d", [{"x": k, "s": "a"} for k in range(4)])
+    with sx.edit(tmp_path / "d") as tx:
+        tx.update(0, {"x": 10})
+        tx.update(1, {"x": 11}, s="b")
+        tx.update([2, 3], {"s": ["c", "d"]})
+        for wrong in ([{"x": 1}], 5):
+            with pytest.raises(ArgumentError, match=r"keywords or as a mapping, update\(3, s='a'\), got (list|int); "):
+                tx.update(0, wrong)
+        with pytest.raises(FieldError, match="expected one of the fields x, s, got 'y'"):
+            tx.update(0, {"y": 1})
+    assert [tuple(sample.values()) for sample in sx.open(tmp_path / "d")] == [(10, "a"), (11, "b"), (2, "c"), (3, "d")]

@@ -26,7 +26,7 @@ from shardex.formats import FORMATS, format_named, format_names, option_types, r
 from shardex.sources import parse_size
 
 _FIRST_BYTES = 64
-_ADVISED = "rebuild|trust_paths|checksums|truncated|infer_from|decode|cache|bad_lines|delimiter|quote|access"
+_ADVISED = "rebuild|trust_paths|checksums|truncated|infer_from|decode|cache|bad_lines|delimiter|quote|access|label"
 """Options that messages of the library advise."""
 
 
@@ -157,7 +157,8 @@ def as_options(text: str) -> str:
     >>> as_options('it was cut off; open with truncated="warn"')
     'it was cut off; open with -o truncated=warn'
     """
-    text = re.sub(r'sx\.load_dataset\("([^"]+)"\)\["(\w+)"\]', r"shardex info \1/\2", text)
+    text = re.sub(r', all of them with sx\.load_dataset\("[^"]+"\)', "", text)
+    text = re.sub(r'\bopen one with sx\.open\("([^"]+)"\)', r'give the path of one, "\1"', text)
     text = re.sub(r'sx\.(verify|recover)\("([^"]+)"(?:, (\w+))?\)', _command, text)
     text = re.sub(r"\bwith format=$", "with --to", text)
     text = re.sub(r"\b(mode|format)=\"(\w+)\"", r"--\1 \2", text)

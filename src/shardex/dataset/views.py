@@ -263,10 +263,20 @@ class ReadSize:
 def read_chunks(
     read: Callable[[Integers], Columns], order: Order, size: int, most: int = _MAX_BYTES
 ) -> Iterator[Columns]:
-    """Read all rows of an order as columns, several batches of `size` rows at a time, about `most` bytes."""
-    start, end, read_size = 0, len(order), ReadSize(size, most)
+    """Read all rows of an order as columns, several batches of `size` rows at a time, about `most` bytes.
+
+    The batches before one with a sample that cannot be read are yielded before the error.
+    """
+    start, end, read_size, most_batches = 0, len(order), ReadSize(size, most), len(order)
     while start < end:
-        columns = read(order.rows(np.arange(start, min(start + read_size.batches * size, end))))
+        batches = min(read_size.batches, most_batches, -(-(end - start) // size))
+        try:
+            columns = read(order.rows(np.arange(start, min(start + batches * size, end))))
+        except FormatError:
+            if batches == 1:
+                raise
+            most_batches = batches // 2
+            continue
         start += len(columns)
         read_size.measure(len(columns), byte_size(columns))
         yield columns

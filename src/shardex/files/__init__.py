@@ -51,6 +51,7 @@ __all__ = [
     "natural_key",
     "natural_order",
     "newest_manifests",
+    "pattern_of_split",
     "probe",
     "publication_at",
     "save_sidecar",
@@ -74,7 +75,7 @@ if TYPES:
         newest_manifests,
     )
     from shardex.files.folder_listing import FolderListing, forget, list_folder
-    from shardex.files.patterns import expand_braces, named_split, natural_key, natural_order
+    from shardex.files.patterns import expand_braces, named_split, natural_key, natural_order, pattern_of_split
     from shardex.files.publication import MODES, Listing, check_mode, publication_at
     from shardex.files.sample_index import Index, IndexedFile, probe
     from shardex.files.saved_checksums import with_checksums
@@ -88,7 +89,7 @@ else:
             "append_together": "forget_appends undo_unfinished visible_paths",
             "find": "LATEST_EVERY LATEST_VERSION STORE_FOLDER Files What display_name find newest_manifests",
             "folder_listing": "FolderListing forget list_folder",
-            "patterns": "expand_braces named_split natural_key natural_order",
+            "patterns": "expand_braces named_split natural_key natural_order pattern_of_split",
             "publication": "MODES Listing check_mode publication_at",
             "sample_index": "Index IndexedFile probe",
             "saved_checksums": "with_checksums",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -185,3 +186,17 @@ def named_split(path: str) -> str | None:
         if found := _SPLIT.search(name):
             return _SPLITS[found[1].lower()]
     return None
+
+
+def pattern_of_split(path: str) -> str:
+    """Return the folder of a path, or a pattern of files like it, that has the split of the path in its name.
+
+    >>> pattern_of_split("en/train/0.jsonl"), pattern_of_split("en/wiki_train_0.jsonl")
+    ('en/train', 'en/*train*.jsonl')
+    """
+    *folders, name = path.split("/")
+    if found := _SPLIT.search(name):
+        return "/".join([*folders, f"*{found[1]}*{os.path.splitext(name)[1]}"])
+    while folders and not _SPLIT.search(folders[-1]):
+        folders.pop()
+    return "/".join(folders)

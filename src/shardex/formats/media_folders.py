@@ -260,9 +260,9 @@ def class_folders(media: Sequence[str]) -> set[str]:
 def _refuse_splits(where: str, media: Sequence[str]) -> None:
     if some := split_folders(where, media):
         raise UnknownFormatError(
-            f"{where}: expected the files of one split, got the folders {', '.join(some)}; open all of them with "
-            f'sx.load_dataset("{where}"), one with sx.open("{os.path.join(where, some[0])}"), or all files as one '
-            'dataset with label="parent" or label=False'
+            f"{where}: expected the files of one split, got the folders {', '.join(some)}; open one with "
+            f'sx.open("{os.path.join(where, some[0])}"), all of them with sx.load_dataset("{where}"), or all files as '
+            'one dataset with label="parent" or label=False'
         )
 
 

@@ -24,7 +24,7 @@ from shardex.errors import (
     nearest,
 )
 from shardex.features import Audio, Image, Video
-from shardex.files import STORE_FOLDER, Files, display_name, named_split
+from shardex.files import STORE_FOLDER, Files, display_name, named_split, pattern_of_split
 from shardex.plugins import Plugin, load, plugins
 from shardex.sources import ByteRange, compression, place_of
 
@@ -343,14 +343,14 @@ def _refuse_splits(files: Files, paths: list[str]) -> None:
     """Raise an error for a folder whose files are of several splits: joined, they would train a model on its tests."""
     if not files.folder:
         return
-    names = (os.path.dirname(path) if path.lower().endswith(DOCUMENTS) else path for path in paths)
-    found = dict.fromkeys(split for name in names if (split := named_split(name)))
+    names = (f"{os.path.dirname(path)}/" if path.lower().endswith(DOCUMENTS) else path for path in paths)
+    found = {split: name for name in names if (split := named_split(name))}
     if len(found) > 1:
-        folder, one = str(files), "train" if "train" in found else next(iter(found))
+        one = pattern_of_split(found.get("train") or next(iter(found.values())))
         raise UnknownFormatError(
             f"{files}: expected the files of one split, got {', '.join(found)}; open one with "
-            f'sx.load_dataset("{folder}")["{one}"], or all files as one dataset by a pattern such as '
-            f"{_pattern(files)}"
+            f'sx.open("{os.path.join(str(files), one)}"), all of them with sx.load_dataset("{files}"), or all files as '
+            f"one dataset by a pattern such as {_pattern(files)}"
         )
 
 
@@ -365,7 +365,7 @@ def _refuse_saved_splits(files: Files) -> None:
     if len(some := saved_splits(files)) > 1:
         raise UnknownFormatError(
             f"{files}: expected one dataset, got a DatasetDict of Hugging Face with the splits {', '.join(some)}; open "
-            f'all of them with sx.load_dataset("{files}"), or one with sx.open("{os.path.join(str(files), some[0])}")'
+            f'one with sx.open("{os.path.join(str(files), some[0])}"), all of them with sx.load_dataset("{files}")'
         )
 
 

@@ -484,7 +484,8 @@ class Loader(Generic[B_co]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the batches taken so far: a small dict of JSON values, the same on every rank."""
         versions = dataset_versions(self.dataset)
-        known = {} if versions.count(None) == len(versions) else {"versions": versions}
+        known: dict[str, Any] = {} if versions.count(None) == len(versions) else {"versions": versions}
+        known |= {"view": [*self.dataset.notes]} if self.dataset.notes else {}
         return {**self._run.cursor.save(), **run_identity(self._recipe), **known, **self.dataset.order.save()}
 
     def load_state_dict(self, state: Mapping[str, Any], *, reweight: bool = False, force: bool = False) -> None:

@@ -131,10 +131,12 @@ def check_same_run(recipe: Recipe, state: Mapping[str, Any]) -> None:
         if state.get(name) != here[name]:
             if name == "order" and (different := _different_sizes(here[name], state.get(name))):
                 raise StateError(different)
-            older = _version_hint(dataset_versions(recipe.dataset), state.get("versions"))
+            hint = _view_hint(recipe.dataset, state) or _version_hint(
+                dataset_versions(recipe.dataset), state.get("versions")
+            )
             raise StateError(
                 f"expected the state of a run over {meaning} ({here[name]}), got one with {state.get(name)} - at "
-                f"{name!r}{older * (name != 'order')}; load_state_dict(state, force=True) continues at its epoch and "
+                f"{name!r}{hint * (name != 'order')}; load_state_dict(state, force=True) continues at its epoch and "
                 "position anyway"
             )
 
@@ -166,6 +168,14 @@ def _different_sizes(here: Mapping[str, Any], saved: Any) -> str:
         "batches, so they cannot change during a run; load_state_dict(state, force=True) continues at its epoch and "
         "position anyway"
     )
+
+
+def _view_hint(here: Dataset[Any], state: Mapping[str, Any]) -> str:
+    """Say how the samples of a state and of a run were made from the data, such as packs of two lengths."""
+    if state.get("view", []) == (made := [*here.notes]):
+        return ""
+    one, other = (", ".join(map(str, notes)) or "all" for notes in (state.get("view", []), made))
+    return f" (it was saved for samples {one}, these are {other}: choose and pack them as in the run that saved it)"
 
 
 def _version_hint(here: list[int | None], saved: Any) -> str:

@@ -25,6 +25,7 @@ _OTHER_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"} | dict.fromkeys(
     ("abfs", "abfss", "adl", "azure", "wasb"), "az"
 )
 """Schemes of Spark and fsspec, and those of shardex."""
+_ADVICE = {"hf": ": load it with the package datasets, sx.open(datasets.load_dataset(...)), or give its https:// URL"}
 _memory: dict[str, Place] = {}
 
 
@@ -131,7 +132,7 @@ def open_source(url: str, *, trusted: bool = True) -> Place:
     b'1'
     >>> open_source("gopher://x/")
     Traceback (most recent call last):
-    shardex.errors.AddressError: expected an address that begins with memory://, s3://, ..., got 'gopher://x/'
+    shardex.errors.AddressError: expected an address that begins with file://, memory://, s3://, ..., got 'gopher://x/'
     """
     scheme, found, rest = check_text(url).partition("://")
     scheme = scheme.lower()
@@ -141,8 +142,8 @@ def open_source(url: str, *, trusted: bool = True) -> Place:
         return SCHEMES[scheme](address, trusted)
     others = plugins(GROUP, SCHEMES)
     if not found or scheme not in others:
-        known = ", ".join(f"{name}://" for name in (*SCHEMES, *others))
-        hint = f": use {_OTHER_SCHEMES[scheme]}://" if scheme in _OTHER_SCHEMES else ""
+        known = ", ".join(f"{name}://" for name in ("file", *SCHEMES, *others))
+        hint = f": use {_OTHER_SCHEMES[scheme]}://" if scheme in _OTHER_SCHEMES else _ADVICE.get(scheme, "")
         raise AddressError(f"expected an address that begins with {known}, got {redact_url(url)!r}{hint}")
     return others[scheme].call(Place, address, trusted)  # type: ignore[type-abstract]
 

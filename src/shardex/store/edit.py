@@ -184,14 +184,20 @@ class Edit(AllOrNothing):
         for sample in Bar(many, desc="append", unit=" samples", disable=self._quiet, leave=False):
             self.append(sample)
 
-    def update(self, where: Any, /, **values: Any) -> None:
+    def update(self, where: Any, sample: Any = None, /, **values: Any) -> None:
         """Set new values of some fields of one sample: the one with this key, or, if the dataset has no key, with this
-        row number.
+        row number. The values are keywords, or a mapping: ``update(3, s="a")``, ``update(3, {"s": "a"})``.
 
         For many samples, pass a list or an array of keys or rows, a slice or a mask, and for each field a list or an
         array with a value for each of them: ``update([3, 4], s=["a", "b"])``.
         """
         self._check_open()
+        if sample is not None and not isinstance(sample, Mapping):
+            raise ArgumentError(
+                f"expected the new values as keywords or as a mapping, update(3, s='a'), got {type(sample).__name__}; "
+                "put(3, view) writes back an instance of a class; many rows are update([3, 4], s=['a', 'b'])"
+            )
+        values = {**({} if sample is None else sample), **values}
         if not values:
             raise ArgumentError("expected at least one field with a new value, got none")
         for name in values:

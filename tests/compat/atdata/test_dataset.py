@@ -130,6 +130,8 @@ def test_data_loader_of_a_dataset(ds: atdata.Dataset[Any]) -> None:
     data = pytest.importorskip("torch.utils.data")
     batches = list(data.DataLoader(ds, batch_size=4, collate_fn=list))
     assert [numbers(batch) for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    batches = list(data.DataLoader(ds.shuffled(batch_size=4), batch_size=None))
+    assert sorted(number for batch in batches for number in batch.number) == list(range(COUNT))
 
 
 @pytest.mark.parametrize("kind", ["cut", "no tar", "missing"])

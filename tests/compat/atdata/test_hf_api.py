@@ -1,6 +1,7 @@
 """`load_dataset` and `DatasetDict` of atdata: kinds of paths, splits by name, data files, errors."""
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +140,9 @@ def test_what_is_not_there(folder: Path, tmp_path: Path) -> None:
     for nothing in (tmp_path / "empty", tmp_path / "no-*.tar"):
         with pytest.raises(FileNotFoundError, match="tar shards"):
             load_dataset(str(nothing))
-    missing = load_dataset(str(tmp_path / "nowhere.tar"), split="train")
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        list(missing)
+    for name, split in (("nowhere.tar", "train"), ("nope", "test"), ("nope-{0..9}.tar", None)):
+        with pytest.raises(FileNotFoundError, match=f"expected tar shards, got none.*{re.escape(name)}"):
+            load_dataset(str(tmp_path / name), **{} if split is None else {"split": split})
 
 
 def test_dict_with_one_split_reads_samples(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def load_dataset(
     kind: Any = DictSample if sample_type is None else sample_type
     get_logger().info("load_dataset: path=%s, split=%s, sample_type=%s", text, split, kind.__name__)
     found = _by_split(text) if data_files is None else _by_data_files(text, data_files)
-    if not found:
+    if not any(is_url(one) or os.path.exists(one) for shards in found.values() for one in shards):
         raise NotFoundError(errno.ENOENT, "expected tar shards, got none", text)
     typed: Any = Dataset
     datasets: dict[str, Dataset[Any]] = {name: typed[kind](URLSource.of(shards)) for name, shards in found.items()}
