@@ -15,6 +15,7 @@ Writing: a format writes its shards into a `Stage`, a temporary folder that beco
 - `sidecar`: saves derived data next to the files, or in the cache folder
 - `saved_checksums`: saved checksums for files whose format has none, and the source that checks them
 - `staging`: writers that publish all or nothing, and the temporary folder of their files
+- `temporary_folders`: their names, their locks, and removal of those that killed writers left
 - `publication`: how files become visible: in a local folder by renames and links, at a URL one by one under a claim
 - `append_together`: files, and bytes at the ends of files, that are added to a folder become visible together
 """

@@ -25,7 +25,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +42,7 @@ from shardex.files.append_together import (
     visible_paths,
 )
 from shardex.files.patterns import natural_order
+from shardex.files.temporary_folders import REPLACED, temporary_name
 from shardex.sources import LocalSource, Place, make_folder, parent_of, place_of, sync_file, sync_folder
 
 MODES = ("create", "append", "overwrite")
@@ -190,7 +190,7 @@ class LocalPublication(Publication):
     def temporary_folder(self, wanted: str | None) -> str:
         """Return `wanted`, or a new hidden path next to the target."""
         parent, name = os.path.split(self.place.url)
-        return wanted or os.path.join(parent, f".{name}.{secrets.token_hex(6)}.tmp")
+        return wanted or os.path.join(parent, temporary_name(f".{name}.", ".tmp"))
 
     def make(self, folder: str) -> None:
         """Create the temporary folder."""
@@ -299,7 +299,7 @@ def _sync(folder: str) -> None:
 
 def _link_in_place_of(replaced: Sequence[str], files: Sequence[str], folder: str, target: str) -> None:
     """Link files in place of others; readers, also after a crash, never see some of both."""
-    old = os.path.join(folder, ".replaced")
+    old = os.path.join(folder, REPLACED)
     os.mkdir(old)
     try:
         for name in replaced:
@@ -368,7 +368,7 @@ class Upload(Publication):
 
     def temporary_folder(self, wanted: str | None) -> str:
         """Return a new path in the folder of temporary files."""
-        return os.path.join(tempfile.gettempdir(), f"shardex-{secrets.token_hex(6)}")
+        return os.path.join(tempfile.gettempdir(), temporary_name("shardex-"))
 
     def make(self, folder: str) -> None:
         """Create the temporary folder for this user alone: others can read the folder of temporary files."""

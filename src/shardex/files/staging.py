@@ -24,6 +24,7 @@ from typing import Any, Self
 from shardex.errors import ArgumentError, ClosedError, storage_errors
 from shardex.files.patterns import natural_order
 from shardex.files.publication import Copy, publication_at
+from shardex.files.temporary_folders import FolderLock, remove_abandoned
 from shardex.sources import LocalSource
 
 
@@ -189,13 +190,16 @@ class Stage:
         self.path, self.mode = self._target.place.url, mode
         self._exists = self._target.begin()
         self._folder = self._target.temporary_folder(folder)
+        self._lock: FolderLock | None = None
+        if folder is None:
+            remove_abandoned(self._folder)
         _check_writable(self._folder)
 
     @cached_property
     def place(self) -> LocalSource:
         """The temporary folder: files are written here."""
         with storage_errors(self._folder, "create"):
-            self._target.make(self._folder)
+            self._lock = FolderLock(self._folder, self._target.make)
         return LocalSource(self._folder)
 
     @property
@@ -253,6 +257,8 @@ class Stage:
     def discard(self) -> None:
         """Remove the temporary folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.release()
 
 
 def _check_writable(folder: str) -> None:
