@@ -17,7 +17,7 @@ __all__ = ["bucket", "seaweed"]
 
 FOLDER = Path(__file__).parent / "jobs"
 ALONE = ("conftest", "s3", "fit_accelerate", "fit_ddp", "fit_lightning", "fit_trainer")
-SLOW = ("prepare_corpus", "time_series")
+SLOW = ("killed_preparation", "prepare_corpus", "time_series")
 """Jobs whose steps prepare.md, text.md, store.md and train.md have too."""
 IN_PYTHON = sorted(path.stem for path in FOLDER.glob("[a-z]*.py") if path.stem not in ALONE)
 
