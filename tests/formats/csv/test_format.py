@@ -489,3 +489,14 @@ def test_append(tmp_path: Path, workers: int | None) -> None:
 def test_lone_surrogates_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="expected text that UTF-8 can hold"):
         sx.write(tmp_path / "d", [{"s": "\ud800"}], format="csv")
+
+
+def test_batches_of_times_are_writable(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("t,d,o\n2024-01-01 10:00:00,2024-01-01,2024-01-01\n2024-01-02 11:00:00,2024-01-02,\n")
+    ds = sx.open(tmp_path / "a.csv")
+    for batch in (next(ds.ordered(2)), next(iter(sx.Loader(ds, 2)))):
+        for name in ("t", "d"):
+            batch[name][0] += 1
+        assert batch.d[0] == np.datetime64("2024-01-02") and batch.t[0] == np.datetime64("2024-01-01T10:00:00.000001")
+    assert ds[0].t == dt.datetime(2024, 1, 1, 10) and ds[1].o is None
+    assert ds.sliding(1).ordered(2).__next__().t.flags.writeable

@@ -262,7 +262,7 @@ class CsvRows(NumberedLines):
             return _writable(decode_array(array, feature), inner)
         if isinstance(inner, Date | Timestamp):
             with suppress(pa.ArrowInvalid):  # texts that are no ISO 8601, for an error that names the row
-                return decode_array(array.cast(feature.arrow_type()), feature)
+                return _writable(decode_array(array.cast(feature.arrow_type()), feature), inner)
         values = [_plain(text, inner) for text in array.to_pylist()]
         return feature.fit_column(values, self._where(rows), name, stored=True)
 
@@ -335,10 +335,10 @@ class CsvRows(NumberedLines):
 
 
 def _writable(column: Column, feature: Feature) -> Column:
-    """Return numbers in memory of their own, in the dtype of the feature."""
-    if isinstance(column, Masked) and isinstance(column.column, np.ndarray):
-        return Masked(np.array(column.column, getattr(feature, "dtype", None)), column.mask)
-    return np.array(column, getattr(feature, "dtype", None)) if isinstance(column, np.ndarray) else column
+    """Return numbers and times in memory of their own, in the dtype of the feature."""
+    if isinstance(column, Masked):
+        return Masked(_writable(column.column, feature), column.mask)
+    return np.array(column, getattr(feature, "dtype", None), subok=True) if isinstance(column, np.ndarray) else column
 
 
 Convert = Callable[[str, bool], Any]

@@ -83,7 +83,10 @@ def open(
         return stream_rows(data, stats, numbers, size, name)
     width = math.prod(shape[1:])
     if size not in (None, width) or window is not None:
-        raise ArgumentError(f"{files}: expected no window: each row, of {width} numbers, is a sample, got {size}")
+        raise ArgumentError(
+            f"{files}: expected no window: each row, of {width} numbers, is a sample, got {size}; windows of rows are "
+            f"sx.open(path).sliding({size})"
+        )
     begins, counts = [begin for begin, _, _ in heads], [shape[0] for _, _, shape in heads]
     places = PlacedRecords(data, stats, begins, [width * dtype.itemsize] * len(heads), counts, dtype.name)
     return NumberRows(data, places, {name: dtype}, width, inner)
