@@ -421,3 +421,27 @@ def test_part_of_a_batch_has_the_lengths_masks_and_origin_of_its_samples(to: Any
     assert part.mask.tolist() == batch.mask[where].tolist()
     assert part.origin.rows.tolist() == batch.origin.rows[where].tolist()
     assert part.origin.step == batch.origin.step
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_classes_are_tensors_that_a_loss_takes(workers: int, tmp_path: Path) -> None:
+    import torch
+
+    kinds = sx.ClassLabel(["cat", "dog"])
+    schema = {"kind": kinds, "maybe": sx.Optional(kinds), "x": "float32"}
+    samples = [{"kind": k % 2, "maybe": None if k else 1, "x": k / 2} for k in range(8)]
+    ds = sx.write(tmp_path / "d", samples, schema)
+    options: dict[str, Any] = {"workers": workers, "worker_type": "thread"} if workers else {}
+    with sx.Loader(ds, 4, to="torch", **options) as loader:
+        batch = next(iter(loader))
+    assert batch.kind.dtype == batch.maybe.dtype == torch.int64 and batch.x.dtype == torch.float32
+    assert batch.kind.tolist() == [0, 1, 0, 1] and batch.maybe.tolist() == [1, 0, 0, 0]
+    assert torch.nn.functional.cross_entropy(torch.zeros(4, 2), batch.kind) > 0
+    same = ds.map(lambda sample: {"kind": sample.kind})
+    assert next(iter(sx.Loader(same, 4, to="torch"))).kind.dtype == torch.int64
+    assert next(iter(sx.Loader(ds, 4, to="torch", dtype={"kind": "uint8"}))).kind.dtype == torch.uint8
+    soft = sx.Loader(ds, 4, to="torch", transform=lambda sample: {"kind": sample.kind / 2, "maybe": sample.kind})
+    batch = next(iter(soft))
+    assert batch.kind.is_floating_point() and batch.maybe.dtype == torch.int64
+    assert next(iter(sx.Loader(ds, 4))).kind.dtype == np.int32

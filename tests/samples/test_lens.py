@@ -170,6 +170,12 @@ def test_invalid_getters_and_putters_are_refused() -> None:
 
     with pytest.raises(LensError, match="expected a putter of a view and a sample, got one of"):
         span.putter(lambda v: v)  # type: ignore[misc, arg-type]
+
+    def swapped(line: Line, span: Span) -> Line:
+        return line
+
+    with pytest.raises(LensError, match=r"a view and a sample, in this order, got one of \(Line, Span\) - at .*span"):
+        span.putter(swapped)  # type: ignore[arg-type]
     with pytest.raises(LensError, match="expected a function, got int 3"):
         sx.Lens(3)  # type: ignore[arg-type]
 

@@ -50,9 +50,12 @@ class ColumnForms:
         self._transformed = options.transform is not None
         self._ragged, self._fill, self._dtypes = options.ragged, options.fill, options.casts
         self._features = {name: unwrap_optional(one) for name, one in features.items()}
+        self._classes = {n for n, f in self._features.items() if isinstance(f, ClassLabel) and options.to == "torch"}
+        """Fields whose tensors have int64, which losses of torch need."""
         self._media = {n: size for n, f in self._features.items() if (size := _dimensions(f))}
         """Dimensions of fields of images and others that have one shape."""
-        self._final = {} if self._transformed else {n: kind for n, f in features.items() if (kind := _final(f))}
+        known = {} if self._transformed else {n: f for n, f in features.items() if n not in self._classes}
+        self._final = {n: kind for n, f in known.items() if (kind := _final(f))}
         """The type of columns that are read in their form, and need no look at each batch."""
         if not self._transformed and features:
             names = list(features) if options.fields is None else options.fields
@@ -127,6 +130,8 @@ class ColumnForms:
             if self._transformed and values.ndim == 1:
                 values = self._restored(name, values)
                 mask = np.ones(len(values), np.bool_) if mask is None else mask
+            if name in self._classes and values.dtype.kind in "iu":
+                values = values.astype(np.int64, copy=False)
             if mask is None:
                 return values
             return Masked(values, mask).filled(self._filler(name, values.dtype, missing_value(values.dtype)))

@@ -65,7 +65,7 @@ class Lens(Generic[S, V]):
         """The type of the views it returns; `None` if unknown."""
         self._get = get
         self._put = put
-        self._builds = put is not None and _may_lack_source(put, frame)
+        self._builds = put is not None and _may_lack_source(put, _hints(put, frame))
         self.__name__ = getattr(get, "__qualname__", type(get).__name__)
         self.__module__ = getattr(get, "__module__", __name__)
         self.__doc__ = get.__doc__ if isinstance(get, types.FunctionType) else type(self).__doc__
@@ -113,7 +113,14 @@ class Lens(Generic[S, V]):
         if len(_parameters(put)) != 2:
             found = ", ".join(map(str, _parameters(put)))
             raise LensError(f"expected a putter of a view and a sample, got one of ({found}) - at {self.label}")
-        self._put, self._builds = put, _may_lack_source(put, sys._getframe(1))
+        hints = _hints(put, sys._getframe(1))
+        view, sample = (_sample_type(hints.get(one.name)) for one in _parameters(put))
+        if None not in (view, sample) and view != sample and (view, sample) == (self.source, self.view):
+            raise LensError(
+                f"expected a putter of a view and a sample, in this order, got one of ({type_name(view)}, "
+                f"{type_name(sample)}) - at {self.label}"
+            )
+        self._put, self._builds = put, _may_lack_source(put, hints)
         return self
 
     @property
@@ -244,12 +251,12 @@ def _types_of(get: Callable[..., Any], frame: types.FrameType) -> tuple[Any, Any
     return _sample_type(hints.get(name)), _sample_type(hints.get("return"))
 
 
-def _may_lack_source(put: Callable[..., Any], frame: types.FrameType) -> bool:
+def _may_lack_source(put: Callable[..., Any], hints: Mapping[str, Any]) -> bool:
     """Return whether the second parameter of a putter may be None, by its annotation or default."""
     source = [*_parameters(put), *[None] * 2][1]
     if source is None:
         return False
-    hint = _hints(put, frame).get(source.name)
+    hint = hints.get(source.name)
     return source.default is None or types.NoneType in (hint, *typing.get_args(hint))
 
 

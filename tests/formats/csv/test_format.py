@@ -492,7 +492,9 @@ def test_lone_surrogates_are_refused(tmp_path: Path) -> None:
 
 
 def test_batches_of_times_are_writable(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("t,d,o\n2024-01-01 10:00:00,2024-01-01,2024-01-01\n2024-01-02 11:00:00,2024-01-02,\n")
+    (tmp_path / "a.csv").write_text(
+        "t,d,o\n2024-01-01 10:00:00,2024-01-01,2024-01-01\n2024-01-02 11:00:00,2024-01-02,\n"
+    )
     ds = sx.open(tmp_path / "a.csv")
     for batch in (next(ds.ordered(2)), next(iter(sx.Loader(ds, 2)))):
         for name in ("t", "d"):
