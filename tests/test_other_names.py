@@ -25,7 +25,10 @@ def look_up(owner: Any, name: str) -> Any:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_what_a_hint_names_exists_and_what_it_replaces_does_not(name: str) -> None:
-    ds, replaced = sx.open(DATA), {"DATASET": sx.Dataset, "MODULE": sx, "LOADER_ATTRIBUTES": sx.Loader}
+    ds, replaced = (
+        sx.open(DATA),
+        {"DATASET": sx.Dataset, "MODULE": sx, "MEDIA": sx.media, "LOADER_ATTRIBUTES": sx.Loader},
+    )
     for other, hint in TABLES[name].items():
         assert name not in replaced or not hasattr(replaced[name], other), other
         for owner, attribute in CODE.findall(hint):
@@ -146,3 +149,13 @@ def test_what_is_given_in_another_place_or_form() -> None:
     for error, message, call in calls:
         with pytest.raises(error, match=message):
             call()
+
+
+def test_names_of_torchvision() -> None:
+    for name, hint in other_names.MEDIA.items():
+        with pytest.raises(
+            AttributeError, match=re.escape(f"module 'shardex.media' has no attribute '{name}': use {hint}")
+        ):
+            look_up(sx.media, name)
+    with pytest.raises(AttributeError, match="did you mean 'Resize'"):
+        look_up(sx.media, "Resise")

@@ -154,8 +154,7 @@ else:
         if name in _ROOMS:
             return _importlib.import_module(f"shardex.{name}")
         other = _importlib.import_module("shardex.other_names")
-        hint = "" if name.startswith("_") else other.instead(other.MODULE, name, __all__)
-        raise AttributeError(f"module 'shardex' has no attribute {name!r}{hint}")
+        raise other.missing_name("shardex", name, other.MODULE, __all__)
 
     _MODULE_OF = _lazy_door.import_later(
         __name__,

@@ -229,6 +229,7 @@ MODULE: Mapping[str, str] = {
     "WebDataset": "open",
     "WebLoader": "Loader",
     "concatenate_datasets": "concat",
+    "info": "open(path)",
     "from_arrow": "open(table), or open(table, schema=...)",
     "from_huggingface": "open(dataset), or load_dataset(splits) for a datasets.DatasetDict",
     "from_pandas": "open(frame)",
@@ -242,6 +243,14 @@ MODULE: Mapping[str, str] = {
     "versions": "sx.store.history(path), and sx.open(path, version=n)",
 }
 """Names of the module `shardex`."""
+MEDIA: Mapping[str, str] = {
+    "ColorJitter": "transform= of a Loader, a function of samples with decoded images",
+    "Compose": 'a list of steps: decode={"image": [sx.media.Resize(64), sx.media.Flip()]}',
+    "Normalize": 'dtype={"image": sx.Cast("float32", 1 / 255, mean, std)} of a Loader',
+    "RandomHorizontalFlip": "sx.media.Flip",
+    "ToTensor": 'to="torch" of a Loader; numbers from 0 to 1 with dtype={"image": sx.Cast("float32", 1 / 255)}',
+}
+"""Names of `shardex.media`."""
 
 
 def instead(names: Mapping[str, str], name: str, known: Iterable[str] = ()) -> str:
@@ -253,6 +262,12 @@ def instead(names: Mapping[str, str], name: str, known: Iterable[str] = ()) -> s
     if name not in names:
         return nearest(name, known)
     return f": {'' if names[name].startswith(_NO_NEED) else 'use '}{names[name]}"
+
+
+def missing_name(module: str, name: str, names: Mapping[str, str], known: Iterable[str]) -> AttributeError:
+    """Return the error for a name that a module does not have."""
+    hint = "" if name.startswith("_") else instead(names, name, known)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
 
 
 def missing_attribute(owner: object, name: str, names: Mapping[str, str]) -> AttributeError:

@@ -21,7 +21,10 @@ used.
 - `containers`: recognises the containers of audio and video, and files that were cut off
 """
 
+from typing import NoReturn
+
 from shardex.lazy_door import TYPES, import_later
+from shardex.other_names import MEDIA, missing_name
 
 __all__ = [
     "AudioInfo",
@@ -63,6 +66,10 @@ if TYPES:
     from shardex.media.images import image_palette as image_palette
     from shardex.media.video import VideoInfo, decode_frames, encode_video, video_info
 else:
+
+    def _hint(name: str) -> NoReturn:
+        raise missing_name(__name__, name, MEDIA, __all__)
+
     import_later(
         __name__,
         {
@@ -75,4 +82,5 @@ else:
             "images": "decode_image encode_image image_palette",
             "video": "VideoInfo decode_frames encode_video video_info",
         },
+        _hint,
     )
