@@ -151,7 +151,7 @@ def _advice(what: Any) -> str:
     if type(what).__module__.startswith("shardex.compat."):
         return ": open its files, sx.open(path), or of typed samples sx.open(path, Class)"
     if isinstance(what, Iterable):
-        return ", which has no random access: store it with write(path, samples), or make a list of it"
+        return ", which has no random access: store it with write(path, samples) alone, or make a list of it"
     return ""
 
 

@@ -2,13 +2,14 @@
 
 import json
 import pathlib
+from typing import Any
 
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import shardex as sx
 
-chats = [
+chats: list[dict[str, Any]] = [
     {
         "id": k,
         "messages": [
@@ -28,7 +29,8 @@ special = ["<|im_start|>", "<|im_end|>"]
 alphabet = pre_tokenizers.ByteLevel.alphabet()
 trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
 trained.train_from_iterator([m["content"] for one in chats for m in one["messages"]], trainer)
-tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=trained, eos_token="<|im_end|>")
+make: Any = transformers.PreTrainedTokenizerFast
+tokenizer = make(tokenizer_object=trained, eos_token="<|im_end|>")
 
 ds = sx.tokenize("chats.jsonl", tokenizer, "tokens", messages="messages", template="chatml", workers=2)
 assert len(ds) == 200
