@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def leftovers(folder: Path) -> list[str]:
 def test_the_next_writer_removes_what_a_killed_one_left(tmp_path: Path, name: str, format: str) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / name), format], check=False)
     assert done.returncode == -signal.SIGKILL and len(leftovers(tmp_path)) == 1
-    options = {"format": format} if format else {}
+    options: Any = {"format": format} if format else {}
     sx.write(tmp_path / f"other-{name}", [{"t": "a"}], **options)
     assert len(leftovers(tmp_path)) == 1
     assert len(sx.write(tmp_path / name, [{"t": "a"}], **options)) == 1

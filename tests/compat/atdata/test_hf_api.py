@@ -142,7 +142,7 @@ def test_what_is_not_there(folder: Path, tmp_path: Path) -> None:
             load_dataset(str(nothing))
     for name, split in (("nowhere.tar", "train"), ("nope", "test"), ("nope-{0..9}.tar", None)):
         with pytest.raises(FileNotFoundError, match=f"expected tar shards, got none.*{re.escape(name)}"):
-            load_dataset(str(tmp_path / name), **{} if split is None else {"split": split})
+            load_dataset(str(tmp_path / name), split=split)
 
 
 def test_dict_with_one_split_reads_samples(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Point:
 
 
 write_samples([Point(x=np.full(3, k, "float32"), y=k) for k in range(20)], "points.tar")
-points = load_dataset("points.tar", Point, split="train")
+points: Any = load_dataset("points.tar", Point, split="train")
 assert sorted(y for batch in points.shuffled(batch_size=6) for y in batch.y) == list(range(20))
 lists = DataLoader(points, batch_size=5, shuffle=True, collate_fn=list)
 assert sorted(point.y for batch in lists for point in batch) == list(range(20))
@@ -46,7 +46,7 @@ assert sx.open("points.tar")[7].y == 7
 # data-forager
 sx.write("corpus", [{"text": f"document {k}"} for k in range(50)], format="jsonl")
 create_default_jsonl_indexer("corpus")()
-documents = JsonlDataset.create_from_index_on_filesystem("corpus")
+documents: Any = JsonlDataset.create_from_index_on_filesystem("corpus")
 texts = [text for batch in DataLoader(documents, batch_size=8, shuffle=True) for text in batch["text"]]
 assert sorted(texts) == sorted(sx.open("corpus")["text"])
 
@@ -66,6 +66,6 @@ def examples() -> Iterator[tuple[int, dict[str, Any]]]:
 features = Features({"image": Array3D((8, 8, 3), "uint8"), "label": ClassLabel(["even", "odd"])})
 write_sharded_arrow_cache(examples(), features, "cache")
 data = StableDataset(features, DatasetInfo(features), backend=open_cache("cache", features).backend)
-train = data.train_test_split(test_size=0.25, seed=42)["train"]
+train: Any = data.train_test_split(test_size=0.25, seed=42)["train"]
 assert sum(len(batch["label"]) for batch in DataLoader(train.with_format("torch"), batch_size=8, shuffle=True)) == 30
 assert sx.open("cache")[7].image[0, 0, 0] == 7
