@@ -229,3 +229,9 @@ def test_keys_reach_workers_of_torch(bucket: str, seaweed: str, tmp_path: Path, 
         )
         assert done.returncode == 0, done.stderr[-3000:]
         assert not [name for name in os.listdir(temporary) if name.startswith("shardex-")]
+
+
+def test_a_path_that_does_not_exist_is_called_so(bucket: str) -> None:
+    for url in (f"{bucket}/nothing", f"{bucket}/nothing.parquet"):
+        with pytest.raises(FileNotFoundError, match=r"no such file or folder: 404.*nothing"):
+            sx.open(url)

@@ -106,7 +106,9 @@ async def run_with_retries(
             except RetryableError as error:
                 reason = str(error)
             except SourceError as error:
-                failure = type(error)(error.errno, f"cannot {doing}: {error.strerror}", where)
+                missing = isinstance(error, NotFoundError) and doing == "look at"
+                tried = "no such file or folder" if missing else f"cannot {doing}"
+                failure = type(error)(error.errno, f"{tried}: {error.strerror}", where)
                 break
             # The pause is random, so that requests that failed together are not repeated together.
             pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**number))
