@@ -4,7 +4,7 @@
 these two. `AbstractRows` is the base class of all rows of this package: a `Table` (`shardex.columns`) in which the same
 two methods are abstract, and everything else that datasets, loaders and SQL use has a default. `AdaptedRows` adds these
 defaults to a user's two-method object; `Dataset` wraps such objects once, so no other module tests which methods rows
-have. `SideBySideRows` put fields of several tables side by side.
+have. `SideBySideRows` put fields of several tables side by side; `RenamedFields` give fields other names.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = [
     "AbstractRows",
     "AdaptedRows",
     "Keyed",
+    "RenamedFields",
     "Rows",
     "SideBySideRows",
     "are_positions",
@@ -366,6 +367,86 @@ class SideBySideRows(AbstractRows):
     def _table_with(self, name: str) -> Table:
         """The table that has a field or an extracted column."""
         return self._table_of[name]
+
+
+class RenamedFields(AbstractRows):
+    """Some fields of the rows below, under new names. `names` has the new name of each field by its old one."""
+
+    below: AbstractRows
+
+    def __init__(self, below: AbstractRows, names: Mapping[str, str]) -> None:
+        self.below = below
+        self._names = dict(names)
+        self._old = {new: old for old, new in names.items()}
+        self._lists: dict[tuple[str, ...] | None, tuple[str, ...]] = {}
+        """The old names of the fields of single samples, by their new ones."""
+
+    @property
+    def features(self) -> Features:
+        """Features of the rows below under the new names."""
+        below = self.below.features
+        return Features({new: below[old] for new, old in self._old.items()})
+
+    @property
+    def in_python(self) -> bool:
+        """True if the rows below are read in Python."""
+        return self.below.in_python
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the fingerprint of the rows below and the new names: a function of `map` above depends on names."""
+        changed = {old: new for old, new in sorted(self._names.items()) if old != new}
+        return digest("rename", self.below.fingerprint, changed) if changed else self.below.fingerprint
+
+    @property
+    def media_fields(self) -> Sequence[str]:
+        """Fields with stored media in the rows below, under their new names."""
+        return [self._names[old] for old in self.below.media_fields if old in self._names]
+
+    def stored_feature(self, name: str) -> Feature | None:
+        """The stored feature of a field in the rows below."""
+        return self.below.stored_feature(self._old[name])
+
+    def _old_names(self, fields: Sequence[str] | None) -> list[str]:
+        return [self._old[name] for name in check_fields(list(self._old), fields)]
+
+    def read(self, rows: Integers, fields: Sequence[str] | None = None) -> Columns:
+        """Read the columns below and rename them."""
+        found = self.below.read(rows, self._old_names(fields))
+        return Columns({self._names[old]: column for old, column in found.data.items()}, len(found))
+
+    def sample(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Read one sample below and rename its fields."""
+        key = fields if fields is None or type(fields) is tuple else tuple(check_fields(list(self._old), fields))
+        if (old_names := self._lists.get(key)) is None:
+            old_names = remember(self._lists, key, tuple(self._old_names(key)))
+        names = self._names
+        return {names[old]: value for old, value in self.below.sample(row, old_names).items()}
+
+    def advise(self, rows: Integers, fields: Sequence[str] | None = None) -> None:
+        """Start fetching the fields below."""
+        self.below.advise(rows, self._old_names(fields))
+
+    def column(self, name: str) -> pa.ChunkedArray | None:
+        """The Arrow column of the field in the rows below."""
+        return self.below.column(self._old[name])
+
+    @property
+    def extracted(self) -> Features:
+        """Extracted columns of the rows below, under their own names."""
+        return Features({name: one for name, one in self.below.extracted.items() if name not in self._old})
+
+    def sql_columns(self, names: Sequence[str]) -> pa.Table:
+        """Return the columns below under the new names."""
+        return self.below.sql_columns([self._old.get(name, name) for name in names]).rename_columns(list(names))
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Return which rows have a value, from the rows below."""
+        return self.below.present(self._old.get(name, name))
+
+    def lengths(self, name: str) -> Integers:
+        """Return the lengths of arrays, from the rows below."""
+        return self.below.lengths(*self._old_names([name]))
 
 
 def remember(made: dict[K, V], key: K, value: V) -> V:

@@ -97,7 +97,7 @@ def format_case(format: str, count: int = 7) -> FormatCase:
     return FormatCase(format, samples, dict(of.schema), of.write, of.open, expected)
 
 
-NAMES = format_names()
-"""All formats, those of installed packages too."""
+NAMES = [name for name in format_names() if name != "croissant"]
+"""All formats that are written, those of installed packages too."""
 WITH_BORDERS = [name for name in NAMES if not kind(name).open]
 """Formats that know where samples end; others need options to read what was written."""

@@ -22,6 +22,7 @@ shards. A `Dataset` is rows, an order and a choice of fields. A view of it chang
 - `sql_syntax`: what a statement reads, where it compares values inside JSON and names of classes; DuckDB without access
   to files or network
 - `to_arrow`, `from_table`: exchange with Arrow, pandas, polars and DuckDB
+- `to_croissant`: metadata for search engines and people: Croissant, and cards of Hugging Face
 - `memory_rows`: rows of lists of samples, of columns and of Arrow tables in memory
 - `huggingface`: exchange with Hugging Face datasets
 - `create`: samples to shards of any format
@@ -65,6 +66,7 @@ if TYPES:
     from shardex.dataset import split_views as split_views
     from shardex.dataset import sql as sql
     from shardex.dataset import to_arrow as to_arrow
+    from shardex.dataset import to_croissant as to_croissant
     from shardex.dataset import windows as windows
     from shardex.dataset.combine import MixRows, concat, join, mix, temperature
     from shardex.dataset.create import Writer, create, in_classes_of, samples_of
@@ -84,7 +86,7 @@ else:
     import_later(
         __name__,
         {
-            "": "combine huggingface references show sliding split_views sql to_arrow windows",
+            "": "combine huggingface references show sliding split_views sql to_arrow to_croissant windows",
             "combine": "MixRows concat join mix temperature",
             "create": "Writer create in_classes_of samples_of",
             "dataset": "Dataset",

@@ -395,6 +395,33 @@ class Dataset(SubsetView[T_co]):
         """Return all samples as a `pandas.DataFrame`; classes are categories."""
         return room.to_arrow.to_pandas(self if fields is None else self.select(*fields))
 
+    def to_croissant(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        license: str | None = None,
+        url: str | None = None,
+        card: bool = True,
+        overwrite: bool = False,
+    ) -> None:
+        """Write metadata of these data in the form Croissant 1.1, and a card of Hugging Face beside them.
+
+        `path` is the file, or a folder for ``metadata.json`` in it; the data are CSV, JSON Lines or Parquet files in
+        this folder or below it. They are read once, for their checksums. What is not given (`name`, `description`,
+        `license`) is that of the catalog, if the dataset was opened by a name. `url` is the page of the dataset.
+        The card is ``README.md``; without `card` there is none. Files that exist are kept, unless `overwrite` is True.
+
+        >>> import os, shardex as sx, tempfile; folder = tempfile.mkdtemp() + "/digits"
+        >>> ds = sx.write(folder, [{"x": 1}, {"x": 2}], format="parquet")
+        >>> ds.to_croissant(folder, description="One and two.", license="CC0-1.0", url="https://example.com/digits")
+        >>> sorted(os.listdir(folder)), sx.open(folder + "/metadata.json")["x"][:]
+        (['README.md', 'metadata.json', 'part-00000.parquet'], array([1, 2]))
+        """
+        given = {"name": name, "description": description, "license": license, "url": url}
+        room.to_croissant.to_croissant(self, path, given, card, overwrite)
+
     def reference(self) -> dict[str, Any]:
         """Return a small dict of JSON values for checkpoints and experiment trackers: which data these are.
 

@@ -11,11 +11,12 @@ import errno
 import glob
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
+from typing import Any
 
 from shardex import sources
 from shardex.errors import AccessDeniedError, ArgumentError, NotFoundError, PathError, ShardexError, storage_errors
@@ -54,7 +55,7 @@ _ABOUT = re.compile(
     r"|(?:md5|sha[0-9]*|check)[-_]?sums?(?:\.txt)?|[^/]+\.(?:md5|sha1|sha256|sha512|crc|sig|asc)"
     r"|[^/]+\.(?:ya?ml|toml|ini|cfg|cff|bib|log|lock|sh|model|vocab)|makefile|thumbs\.db|notes\.md"
     r"|(?:state|dataset_(?:infos?|dict))\.json)"
-    r"|(?:(?:[^/]+[-_])?(?:stats|config)|schema|metadata|tokenizer|vocab|added_tokens|special_tokens_map)\.json"
+    r"|(?:(?:[^/]+[-_])?(?:stats|config)|schema|metadata|croissant|tokenizer|vocab|added_tokens|special_tokens_map)\.json"
     r"|(?:classes|labels|categories|vocab|merges|requirements)\.txt",
     re.IGNORECASE,
 )
@@ -84,6 +85,8 @@ class Files:
     """The files as they are stored, if some of them are compressed."""
     manifests: tuple[str, ...] | None = None
     """Paths of the newest manifests of a native dataset, empty for other files; None if the folder was not listed."""
+    access: Mapping[str, Any] = field(default_factory=dict)
+    """Options with which `open` found the files, for other files that they name."""
 
     @cached_property
     def paths(self) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
 """The container formats: each recognises its files, opens them as rows, and writes samples.
 
 In: `Files`, or a path to write to. Out: `ShardRows` and `ShardWriter`. A format is a package that defines a `Format`,
-and is imported when it is first needed: `arrow`, `csv`, `folder` (of images, audio or video), `jsonl`, `mds`,
-`megatron`, `nanogpt`, `npy`, `parquet`, `tar`, `text`, `tokens`. The native format is in the room `native`, the formats
-of the five systems are in `compat.formats`, and other packages add more. The `__init__.py` of a package is the format;
-what several formats share is in the modules of this room.
+and is imported when it is first needed: `arrow`, `croissant` (which names files of others), `csv`, `folder` (of
+images, audio or video), `jsonl`, `mds`, `megatron`, `nanogpt`, `npy`, `npz`, `parquet`, `tar`, `text`, `tokens`. The
+native format is in the room `native`, the formats of the five systems are in `compat.formats`, and other packages add
+more. The `__init__.py` of a package is the format; what several formats share is in the modules of this room.
 
 Record formats (tar, JSON Lines, text, CSV, numbers): an index gives file, offset and length of each sample,
 `record_rows` copies the bytes, and the format decodes them. Arrow and Parquet: `table_rows` reads tables of the room

@@ -12,7 +12,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
@@ -250,7 +250,7 @@ def open_rows(what: What, format: str | None = None, *, wanted: Features | None 
     try:
         if format is not None:
             _check_names(format, options)
-        files = find(what, **access, progress=options.get("progress"))
+        files = replace(find(what, **access, progress=options.get("progress")), access=access)
         name = format or recognise(files)
     except ShardexError:
         _check_names(format, options)

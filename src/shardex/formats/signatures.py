@@ -67,6 +67,8 @@ class Signature:
     """Extension of the file that begins with `magic`, if it lies beside each data file."""
     linked: bool = False
     """True if the files may be in linked folders, which are not listed otherwise."""
+    alone: bool = False
+    """True if a dataset is opened by one file, which has one of the extensions, and never by its folder."""
     check: str | None = None
     """``package.module:NAME`` of a function that gets `Files` which match, and returns `NO`, `LIKELY` or `SURE`."""
 
@@ -85,6 +87,8 @@ class Signature:
 
     def _fits(self, files: Files) -> bool:
         """Return True if the names of the data files match."""
+        if self.alone and (files.folder or len(files.paths) != 1 or files.packed is not None):
+            return False
         return _has(files, self.extensions) or (_has(files, self.every) and not self.left_out(files))
 
     def reads(self, files: Files) -> list[str]:
@@ -129,6 +133,12 @@ FORMATS: dict[str, Signature] = {
         markers=(f"{STORE_FOLDER}/", "_metadata.json", "state.json"),
         extensions=_ARROW,
         check="shardex.native.format:recognise",
+    ),
+    "croissant": Signature(
+        format="shardex.formats.croissant:FORMAT",
+        every=(".json", ".jsonld"),
+        alone=True,
+        check="shardex.formats.croissant:recognise",
     ),
     "tokens": Signature(format="shardex.formats.tokens:FORMAT", markers=("tokens.json",), extensions=(".tokens",)),
     "tar": Signature(
@@ -313,7 +323,7 @@ def recognise(files: Files) -> str:
 
 def _formats_of_some(files: Files) -> list[str]:
     """Return the formats of shardex that some of the data files may have, by their extensions."""
-    return [name for name, one in FORMATS.items() if _has(files, one.extensions + one.every)]
+    return [name for name, one in FORMATS.items() if not one.alone and _has(files, one.extensions + one.every)]
 
 
 def _has(files: Files, extensions: tuple[str, ...]) -> bool:

@@ -23,6 +23,7 @@ from shardex.compat.atdata import Dataset, DictSample, PackableSample, generate_
 from shardex.compat.atdata.index._schema import _build_schema_record
 from shardex.compat.atdata.manifest import F, QueryExecutor, ShardManifest
 from tests.compat.atdata.samples_for_manifests import Shot, shots
+from tests.program_packages import packages_for
 
 VERSION = "0.7.0b1"
 PACKAGES = f"""atdata=={VERSION} annotated-doc==0.0.6 braceexpand==0.1.7 click==8.5.1 cramjam==2.14.0
@@ -30,7 +31,6 @@ fastparquet==2026.9.0 fsspec==2026.9.0 libipld==3.5.0 msgpack==1.2.4 numpy==2.5.
 pandas==3.1.1 python-dateutil==4.0.0 python-dotenv==1.2.4 PyYAML==6.0.3 shellingham==1.5.4 six==1.17.0 typer==0.29.0
 typing_extensions==4.16.0 webdataset==1.0.2""".split()
 PROGRAM = Path(__file__).with_name("real_atdata.py")
-BUILD = Path(__file__).parents[3] / "build"
 VALUES: list[Any] = [{}, {"b": 1, "a": [1.5, None, True, "é"], "aa": -(2**63)}, [2**64 - 1], "text"]
 
 
@@ -69,51 +69,14 @@ def works(python: str) -> bool:
     return subprocess.run([python, "-m", "pip", "--version"], check=False, capture_output=True).returncode == 0
 
 
-def installed(python: str) -> Path:
-    """Return the folder with the packages; they are installed at the first call, by one of several processes."""
-    version = subprocess.run(
-        [python, "-c", "import sys; print(*sys.version_info[:2], sep='.')"], check=True, capture_output=True, text=True
-    ).stdout.strip()
-    folder = BUILD / f"atdata-{VERSION}-python{version}"
-    BUILD.mkdir(exist_ok=True)
-    with open(BUILD / f"{folder.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            part = folder.with_name(f"{folder.name}.part")
-            shutil.rmtree(part, ignore_errors=True)
-            install(python, part)
-            # atdata imports s3fs for one name; the package would need a dozen others.
-            (part / "s3fs.py").write_text("class S3FileSystem: ...\n")
-            part.rename(folder)
-    return folder
-
-
-def install(python: str, folder: Path) -> None:
-    """Install the packages into a folder; without a network the tests are skipped."""
-    options = [
-        "--quiet",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--no-compile",
-        "--disable-pip-version-check",
-        "--retries=1",
-    ]
-    command = [python, "-m", "pip", "install", *options, f"--target={folder}", *PACKAGES]
-    try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"atdata {VERSION} cannot be installed: pip took too long")
-    if done.returncode:
-        pytest.skip(f"atdata {VERSION} cannot be installed: {done.stderr.strip()[-300:]}")
-
-
 @pytest.fixture(scope="session")
 def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any]]:
     """The folder that we wrote, the folder that atdata wrote, and what it saw in ours."""
     python = next(filter(works, newer_pythons()), None)
     if python is None:
         pytest.skip("no Python 3.12 or later with pip, which atdata needs")
-    packages = installed(python)
+    # atdata imports s3fs for one name; the package would need a dozen others.
+    packages = packages_for(python, f"atdata-{VERSION}", PACKAGES, s3fs="class S3FileSystem: ...\n")
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "real-atdata"  # for all workers
     ours, theirs, answer = shared / "ours", shared / "theirs", shared / "answer.json"
