@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import json
 import os
 import subprocess
@@ -87,9 +88,11 @@ def test_the_real_mlcroissant_reads_the_same_records(tmp_path: Path) -> None:
     picture = encode_image(np.full((2, 3, 3), 7, np.uint8))
     images = sx.write(tmp_path / "images", [{"image": picture}], {"image": sx.Image()}, format="parquet")
     images.to_croissant(tmp_path / "images", license="CC0-1.0", url="https://example.com")
-    *found, pictures = seen_by_mlcroissant(
-        *(Path(str(ds.content().urls[0])) / "metadata.json" for ds in [*ours, images])
-    )
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "a.jsonl.gz").write_bytes(gzip.compress(b'{"x": 1}\n{"x": 2}\n'))
+    sx.open(tmp_path / "packed").to_croissant(tmp_path / "packed", license="CC0-1.0", url="https://example.com")
+    names = [*(f"{format}-{rows}" for format, rows in cases), "images", "packed"]
+    *found, pictures, packed = seen_by_mlcroissant(*(tmp_path / name / "metadata.json" for name in names))
     for one, ds in zip(found, ours, strict=True):
         assert one["version"] == "['http://mlcommons.org/croissant/1.1']" and not one["errors"]
         assert all("citeAs" in warning for warning in one["warnings"]), "which only the authors know"

@@ -194,7 +194,7 @@ def _card(content: Content, files: Sequence[str], about: Mapping[str, Any]) -> s
     split = (names.pop() if len(names) == 1 else None) or "train"
     size = {"num_bytes": content.bytes or 0, "num_examples": content.samples}
     features = None if content.fields is not None else _card_features(content.features, content.format)
-    head = {
+    head: dict[str, Any] = {
         **({"license": str(about["license"]).lower()} if "license" in about else {}),
         **({"tags": about["keywords"]} if about.get("keywords") else {}),
         "pretty_name": about["name"],

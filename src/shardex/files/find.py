@@ -85,7 +85,7 @@ class Files:
     """The files as they are stored, if some of them are compressed."""
     manifests: tuple[str, ...] | None = None
     """Paths of the newest manifests of a native dataset, empty for other files; None if the folder was not listed."""
-    access: Mapping[str, Any] = field(default_factory=dict)
+    access: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Options with which `open` found the files, for other files that they name."""
 
     @cached_property

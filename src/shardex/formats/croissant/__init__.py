@@ -118,12 +118,17 @@ class _RecordSetRows(RenamedFields, ShardRows):
     """Some columns of rows of another format, under the names of fields."""
 
     below: ShardRows
+    in_python = True
+
+    def __init__(self, below: ShardRows, names: Mapping[str, str]) -> None:
+        super().__init__(below, names)
+        self.in_python, self.metadata = below.in_python, below.metadata
 
     def __len__(self) -> int:
         return len(self.below)
 
     @cached_property
-    def fingerprint(self) -> str:  # type: ignore[override]
+    def fingerprint(self) -> str:
         """Digest of the fingerprint of the rows, and of the columns and their names."""
         return digest("record set", self.below.fingerprint, list(self._names.items()))
 
@@ -237,13 +242,9 @@ class _Document:
         """Return the files of a distribution, and their format."""
         node = self._distribution[name]
         where = f"{self._name}, distribution {name}"
-        if "excludes" in node:
-            raise FormatError(
-                f"{where}: expected no excludes, got {node['excludes']!r:.200}: list the files in includes"
-            )
         containers = _list(node.get("containedIn"))
-        if len(containers) > 1:
-            raise FormatError(f"{where}: expected one archive in containedIn, got {len(containers)}")
+        if "excludes" in node or len(containers) > 1:
+            raise FormatError(f"{where}: expected neither excludes nor several archives, got {node!r:.300}")
         wanted = _list(node.get("includes") if "includes" in node else node.get("contentUrl"))
         if not wanted or not all(isinstance(one, str) for one in wanted):
             raise FormatError(f"{where}: expected contentUrl or includes, got {wanted!r:.200}")
@@ -268,14 +269,15 @@ class _Document:
         """Return the paths that match, in the folder of the metadata; names without wildcards stay in their order."""
         if not any(map(has_magic, patterns)):
             return list(dict.fromkeys(patterns))
-        if paths := _matching(patterns, self._beside):
+        wanted, base = ", ".join(patterns), self._files.source.url
+        if base.startswith(("http://", "https://")):
+            raise FormatError(
+                f"{where}: expected names of files, as a web server does not list those that match {wanted}; download "
+                "the dataset, and open the metadata there"
+            )
+        if paths := _matching(patterns, find(f"{base}/", **self._files.access).having("").paths):
             return paths
-        raise FormatError(f"{where}: expected files that match {', '.join(patterns)}, got none")
-
-    @cached_property
-    def _beside(self) -> Sequence[str]:
-        """All files in the folder of the metadata."""
-        return find(f"{self._files.source.url}/", **self._files.access).having("").paths
+        raise FormatError(f"{where}: expected files that match {wanted}, got none")
 
     def _found(self, urls: Sequence[str], where: str, verify: bool) -> Files:
         """Return the files at these addresses, which have the checksums that the metadata has."""
