@@ -67,7 +67,7 @@ def described(folder: Path, format: str, shard_rows: int = 3) -> sx.Dataset:
 
 def seen_by_mlcroissant(*paths: Path) -> list[dict[str, Any]]:
     packages = packages_for(sys.executable, f"mlcroissant-{VERSION}", PACKAGES)
-    command = [sys.executable, PROGRAM, *paths]
+    command = [sys.executable, str(PROGRAM), *map(str, paths)]
     environment = {**os.environ, "PYTHONPATH": str(packages), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -68,7 +68,7 @@ def to_croissant(
             remedy = "overwrite=True replaces it" + ", and card=False writes none" * (one == _CARD)
             raise AlreadyExistsError(errno.EEXIST, f"a file exists there already; {remedy}", existing)
     content, files = content_of(view), _files(view, folder)
-    about = _about(view, content, files, given)
+    about = _about(view, content, given)
     metadata = _metadata(content, files, about, folder)
     place = place_of(folder)
     place.put(name, msgspec.json.format(msgspec.json.encode(metadata), indent=2) + b"\n")
@@ -94,25 +94,23 @@ def _files(view: Dataset[Any], folder: str) -> list[str]:
     return paths
 
 
-def _about(
-    view: Dataset[Any], content: Content, files: Sequence[str], given: Mapping[str, str | None]
-) -> dict[str, Any]:
+def _about(view: Dataset[Any], content: Content, given: Mapping[str, str | None]) -> dict[str, Any]:
     """Return name, description, licence and so on: what the user says, or the catalog that the dataset came from."""
-    rows, record = source_rows(view.rows), None
+    rows = source_rows(view.rows)
+    record: DatasetRecord | None = None
     assert isinstance(rows, ShardRows)
     if (known := rows.opened.known_as) is not None:
         with suppress(CatalogError):  # a reference has the name in a catalog of another machine
             catalog, rest = find_catalog(f"@{known[0]}")
             with catalog:
                 record = catalog.get(rest if known[1] is None else f"{rest}@{known[1]}")
-    title = os.path.basename(content.urls[0].rstrip("/")).partition(".")[0] or "data"
     found: dict[str, Any] = {
-        "name": title,
+        "name": os.path.basename(content.urls[0].rstrip("/")).partition(".")[0] or "data",
         "description": f"{content.samples:,} samples of {content.features}.",
         "datePublished": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "version": "1.0.0",
     }
-    if isinstance(record, DatasetRecord):
+    if record is not None:
         stored = {"name": record.name, "description": record.description, "license": record.license}
         stored |= {"version": f"{record.version}.0.0", "datePublished": record.created[:10]}
         found |= {key: value for key, value in stored.items() if value} | {"keywords": record.tags}
@@ -125,7 +123,7 @@ def _about(
 def _metadata(content: Content, files: Sequence[str], about: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Return the JSON-LD."""
     encoding = {one: _encoding(content.format, one) for one in files}
-    objects = [
+    objects: list[dict[str, Any]] = [
         {
             "@type": "cr:FileObject",
             "@id": quote(path),
@@ -141,8 +139,7 @@ def _metadata(content: Content, files: Sequence[str], about: Mapping[str, Any], 
         includes = {"includes": [escape(one) for one in files], "encodingFormat": encoding[files[0]]}
         objects.append({"@type": "cr:FileSet", "@id": "files", "name": "files", **includes})
         origin = {"fileSet": {"@id": "files"}}
-    features = content.features
-    fields = [_field(name, one, origin) for name, one in features.items()]
+    fields = [_field(name, feature, origin) for name, feature in content.features.items()]
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -194,7 +191,7 @@ def _card(content: Content, files: Sequence[str], about: Mapping[str, Any]) -> s
     split = (names.pop() if len(names) == 1 else None) or "train"
     size = {"num_bytes": content.bytes or 0, "num_examples": content.samples}
     features = None if content.fields is not None else _card_features(content.features, content.format)
-    head: dict[str, Any] = {
+    head = {
         **({"license": str(about["license"]).lower()} if "license" in about else {}),
         **({"tags": about["keywords"]} if about.get("keywords") else {}),
         "pretty_name": about["name"],

@@ -84,12 +84,12 @@ def test_file_of_hugging_face(tmp_path: Path) -> None:
     (tmp_path / "other.parquet").write_bytes(b"not one of these")
     image = field("image", "sc:ImageObject")
     image["source"]["transform"] = {"jsonPath": "bytes"}
-    split = field("split", "sc:Text")
-    split["source"] = {"fileSet": {"@id": "file"}, "extract": {"fileProperty": "fullpath"}}
-    split |= {"references": {"field": {"@id": "splits/name"}}}
+    split_field = field("split", "sc:Text")
+    split_field["source"] = {"fileSet": {"@id": "file"}, "extract": {"fileProperty": "fullpath"}}
+    split_field |= {"references": {"field": {"@id": "splits/name"}}}
     splits = {"@type": "cr:RecordSet", "@id": "splits", "field": [], "data": [{"splits/name": "train"}]}
     files = file_set("mnist/*/*.parquet")
-    path = written(tmp_path, [files], splits, record_set(split, image, field("label", "sc:Integer")))
+    path = written(tmp_path, [files], splits, record_set(split_field, image, field("label", "sc:Integer")))
 
     with pytest.raises(FormatError, match=r"at field split; choose fields without it with fields="):
         sx.open(path)
@@ -167,7 +167,7 @@ def test_archives_and_compressed_files(tmp_path: Path) -> None:
             archive.writestr(name, f"x,s\n1,{name}\n")
     digest = hashlib.sha256((tmp_path / "all.zip").read_bytes()).hexdigest()
     archives = [file_object("all.zip", "application/zip", sha256=digest) | {"@id": "zip"}]
-    inside = {"containedIn": {"@id": "zip"}}
+    inside: Node = {"containedIn": {"@id": "zip"}}
     path = written(tmp_path, [*archives, file_set("data/*.csv", "text/csv", **inside)], record_set(S))
     assert sx.open(path)["s"][:] == ["data/a.csv", "data/b.csv"]
     path = written(tmp_path, [*archives, file_object("other/c.csv", **inside)], record_set(S))
