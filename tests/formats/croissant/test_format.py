@@ -161,6 +161,20 @@ def test_other_json_is_not_taken_for_croissant(tmp_path: Path) -> None:
         sx.write(tmp_path / "new", [{"x": 1}], format="croissant")
 
 
+def test_names_are_unique(tmp_path: Path) -> None:
+    csv(tmp_path)
+    for again in (record_set(X, X), record_set(X, S | {"name": "x"})):
+        with pytest.raises(FormatError, match="expected objects with names of their own in field"):
+            sx.open(written(tmp_path, [file_object("a.csv")], again))
+    with pytest.raises(FormatError, match="expected objects with names of their own in distribution"):
+        sx.open(written(tmp_path, [file_object("a.csv"), file_object("b.csv")], record_set(X)))
+
+
+def test_metadata_are_no_data_of_a_set(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"x": 1}')
+    assert list(sx.open(written(tmp_path, [file_set("*.json", "application/json")], record_set(X)))) == [{"x": 1}]
+
+
 def test_archives_and_compressed_files(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         for name in ("data/b.csv", "data/a.csv", "data/note.txt", "other/c.csv"):
@@ -302,8 +316,8 @@ def test_urls_that_data_may_not_name(tmp_path: Path) -> None:
     [
         (b"{", "expected metadata of Croissant in JSON"),
         (b"[1]", "expected metadata of Croissant, got a JSON list"),
-        (b'{"recordSet": 3}', "expected objects with a name in recordSet, got 3"),
-        (b'{"recordSet": [{"field": []}]}', "expected objects with a name in recordSet"),
+        (b'{"recordSet": 3}', "expected objects with names of their own in recordSet, got 3"),
+        (b'{"recordSet": [{"field": []}]}', "expected objects with names of their own in recordSet"),
         (b'{"recordSet": {"@id": "a", "field": []}}', "expected fields in the record set a, got none"),
         (b'{"a": ' * 100_000, "expected metadata of Croissant in JSON"),
         (b" " * (16 << 20) + b"{}", "expected metadata of at most 16777216 bytes, got 16777218"),

@@ -159,16 +159,17 @@ class _Document:
             raise FormatError(f"{files}: expected metadata of Croissant in JSON, got: {error}") from None
         if not isinstance(plain, dict):
             raise FormatError(f"{files}: expected metadata of Croissant, got a JSON {type(plain).__name__}")
-        self._distribution = {_id(node): node for node in self._nodes(plain, "distribution")}
-        self._record_sets = {_id(node): node for node in self._nodes(plain, "recordSet")}
+        self._distribution, self._record_sets = self._nodes(plain, "distribution"), self._nodes(plain, "recordSet")
 
-    def _nodes(self, parent: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-        """Return the objects under a key, which may be one or a list."""
-        nodes = _list(parent.get(key))
-        for node in nodes:
-            if not isinstance(node, dict) or not _id(node):
-                raise FormatError(f"{self._name}: expected objects with a name in {key}, got {node!r:.100}")
-        return nodes
+    def _nodes(self, parent: Mapping[str, Any], key: str, prefix: str = "") -> dict[str, dict[str, Any]]:
+        """Return the objects under a key, which may be one or a list, by their names; those of fields have a prefix."""
+        found: dict[str, dict[str, Any]] = {}
+        for node in _list(parent.get(key)):
+            name = _label(node, prefix) if prefix else _id(node)
+            if not isinstance(node, dict) or not name or name in found:
+                raise FormatError(f"{self._name}: expected objects with names of their own in {key}, got {node!r:.100}")
+            found[name] = node
+        return found
 
     def refuse(self, field: str, expected: str, found: Any) -> NoReturn:
         """Raise the error for a field that cannot be read."""
@@ -200,8 +201,7 @@ class _Document:
         self, record_set: Mapping[str, Any], chosen: Sequence[str] | None
     ) -> tuple[dict[str, tuple[str, dict[str, Any]]], str]:
         """Return the column and the description of each field by its name, and the name of the files that have them."""
-        prefix = f"{_id(record_set)}/"
-        known = {_label(node, prefix): node for node in self._nodes(record_set, "field")}
+        known = self._nodes(record_set, "field", f"{_id(record_set)}/")
         if isinstance(chosen, str) or (missing := [name for name in chosen or () if name not in known]):
             wrong = chosen if isinstance(chosen, str) else missing
             raise ArgumentError(f"{self._name}: expected a list of fields out of {', '.join(known)}, got {wrong!r}")
@@ -275,7 +275,10 @@ class _Document:
                 f"{where}: expected names of files, as a web server does not list those that match {wanted}; download "
                 "the dataset, and open the metadata there"
             )
-        if paths := _matching(patterns, find(f"{base}/", **self._files.access).having("").paths):
+        beside = [
+            path for path in find(f"{base}/", **self._files.access).having("").paths if path != self._files.paths[0]
+        ]
+        if paths := _matching(patterns, beside):
             return paths
         raise FormatError(f"{where}: expected files that match {wanted}, got none")
 
@@ -378,9 +381,9 @@ def _id(value: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _label(field: Mapping[str, Any], prefix: str) -> str:
+def _label(field: Any, prefix: str) -> str:
     """Return the name of a field in samples."""
-    name = field.get("name")
+    name = field.get("name") if isinstance(field, dict) else None
     return name if isinstance(name, str) and name else _id(field).removeprefix(prefix)
 
 
