@@ -205,8 +205,6 @@ class RenamedRows(RenamedFields, UntypedRows):
         return RenamedRows, (self.below, self._names)
 
     @property
-
-    @property
     def stored(self) -> AbstractRows:
         """The stored rows below under the new names."""
         below = self.below.stored
