@@ -1,9 +1,9 @@
 """`AtprotoAccount`: a catalog that an account publishes on ATProto, ``at://handle``; everybody can read it.
 
-A version is an entry (``science.alt.dataset.entry``), whose key is made of its name and number; a label with a key made
-of the name says which number is the newest one and which is the last that was used; a tag is one more label. Entry and
-label change in one commit, which the server refuses if there was another commit since they were read. Writing needs the
-password of the account (`storage`).
+A version is an entry (``science.alt.dataset.entry``), a schema or a lens; its key is made of its name and number. A
+label with a key made of the name says which number is the newest one and which is the last that was used; a tag is one
+more label. Entry and label change in one commit, which the server refuses if there was another commit since they were
+read. Writing needs the password of the account (`storage`).
 
 Entries that other programs wrote are read under names that the catalog does not have.
 """
@@ -19,17 +19,17 @@ from typing import Any
 from shardex.catalog.backend import Backend, readable
 from shardex.catalog.foreign_entries import with_versions
 from shardex.catalog.lexicon import (
-    ENTRY,
     LABEL,
-    OLD_ENTRY,
     SCHEMA,
+    collections_of,
     entry_of,
     key_of,
     label_of,
-    record_of_entry,
+    record_of,
+    release_of,
     schema_of,
 )
-from shardex.catalog.records import DatasetRecord
+from shardex.catalog.records import DatasetRecord, LensRecord, Record, SchemaRecord
 from shardex.catalog.xrpc import Account, StoredRecord, XrpcClient, find_account
 from shardex.errors import AccessDeniedError, AddressError, ConflictError, FormatError, RemoteWriteError
 from shardex.sources import credentials
@@ -55,12 +55,12 @@ class AtprotoAccount(Backend):
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    def head(self, name: str) -> tuple[DatasetRecord | None, int]:
+    def head(self, name: str) -> tuple[Record | None, int]:
         """Return the newest record and the last number, by two requests."""
         newest, used = self._numbers(name)
         return (self._record(name, newest) if newest else None), used
 
-    def read(self, name: str, which: int | str | None = None) -> DatasetRecord | None:
+    def read(self, name: str, which: int | str | None = None) -> Record | None:
         """Return a record: by one request if `which` is a number, else by two."""
         if isinstance(which, str):
             label = self._label(name, which)
@@ -71,31 +71,31 @@ class AtprotoAccount(Backend):
             return found
         if (used and which is None) or self._numbers(name)[1]:
             return None
-        foreign = self._foreign().get(name, [])
-        return next((one for one in reversed(foreign) if which in (None, one.version)), None)
+        foreign = self._foreign(name).get(name, [])
+        return next((one for one in reversed(foreign) if which in (None, one.number)), None)
 
-    def history(self, name: str) -> list[DatasetRecord]:
+    def history(self, name: str) -> list[Record]:
         """Return all records of a name, each by one request."""
         used = self._numbers(name)[1]
         if not used:
-            return self._foreign().get(name, [])
+            return self._foreign(name).get(name, [])
         found = (readable(partial(self._record, name, number)) for number in range(1, used + 1))
         return [record for record in found if record]
 
     def names(self, prefix: str = "") -> Iterator[str]:
         """Yield all names; all labels and entries are listed."""
         own = {str(one.value.get("name")) for one in self._labels() if _number(one.value, "used")}
-        return iter(sorted(name for name in {*own, *self._foreign()} if name.startswith(prefix)))
+        return iter(sorted(name for name in {*own, *self._foreign(prefix)} if name.startswith(prefix)))
 
-    def newest(self, prefix: str = "") -> Iterator[DatasetRecord]:
+    def newest(self, prefix: str = "") -> Iterator[Record]:
         """Yield the newest records; all entries are listed."""
-        own: dict[str, DatasetRecord] = {}
+        own: dict[str, Record] = {}
         foreign = []
-        for stored, record in self._entries():
+        for stored, record in self._entries(prefix):
             if not _is_own(stored, record):
                 foreign.append(record)
-            elif record.name not in own or own[record.name].version < record.version:
-                own[record.name] = record
+            elif record.key not in own or own[record.key].number < record.number:
+                own[record.key] = record
         used = (
             {str(one.value.get("name")) for one in self._labels() if _number(one.value, "used")} if foreign else set()
         )
@@ -108,10 +108,10 @@ class AtprotoAccount(Backend):
         values = [one.value for one in self._labels() if one.value.get("name") == name]
         return {str(one["version"]): number for one in values if (number := _number(one, "tagged"))}
 
-    def _record(self, name: str, version: int) -> DatasetRecord | None:
-        stored = self._client.get_record(self._account.did, ENTRY, key_of(name, str(version)))
-        record = record_of_entry(stored, self._account) if stored else None
-        if record and (record.name, record.version) != (name, version):
+    def _record(self, name: str, version: int) -> Record | None:
+        stored = self._client.get_record(self._account.did, collections_of(name)[0], key_of(name, str(version)))
+        record = record_of(stored, self._account) if stored else None
+        if record and (record.key, record.number) != (name, version):
             raise FormatError(f"{self.url}: expected the record of {name}@{version}, got that of {record}")
         return record
 
@@ -131,35 +131,43 @@ class AtprotoAccount(Backend):
     def _labels(self) -> Iterator[StoredRecord]:
         return self._client.list_records(self._account.did, LABEL)
 
-    def _entries(self) -> Iterator[tuple[StoredRecord, DatasetRecord]]:
-        """Yield all entries, also those of other programs, with a warning for damaged ones."""
-        for collection in (ENTRY, OLD_ENTRY):
+    def _entries(self, key: str) -> Iterator[tuple[StoredRecord, Record]]:
+        """Yield all records of the kind of a key, also those of other programs, with a warning for damaged ones."""
+        for collection in collections_of(key):
             for stored in self._client.list_records(self._account.did, collection):
-                if record := readable(partial(record_of_entry, stored, self._account)):
+                if record := readable(partial(record_of, stored, self._account)):
                     yield stored, record
 
-    def _foreign(self) -> dict[str, list[DatasetRecord]]:
-        """Return the records of entries that other programs wrote, by name."""
-        return with_versions(record for stored, record in self._entries() if not _is_own(stored, record))
+    def _foreign(self, key: str) -> dict[str, list[Record]]:
+        """Return the records of the kind of a key that other programs wrote, by name."""
+        return with_versions(record for stored, record in self._entries(key) if not _is_own(stored, record))
+
+    def _uri_of_schema(self, ref: str) -> str:
+        """Return the URI of a published schema; all schemas are listed."""
+        return next((one.uri for one, record in self._entries(SchemaRecord.folder) if str(record) == ref), ref)
 
     # -- writing ----------------------------------------------------------------------------------------------
 
-    def append(self, name: str, version: int, record: DatasetRecord | None) -> bool:
+    def append(self, name: str, version: int, record: Record | None) -> bool:
         """Create the entry and move the label, in one commit."""
-        writer = secrets.token_hex(8)
+        writer, collection, key = secrets.token_hex(8), collections_of(name)[0], key_of(name, str(version))
 
         def change() -> list[dict[str, Any]] | bool:
             newest, used = self._numbers(name)
             if used >= version:
-                stored = self._client.get_record(self._account.did, ENTRY, key_of(name, str(version)))
+                stored = self._client.get_record(self._account.did, collection, key)
                 return bool(stored and stored.value.get("shardexWriter") == writer)  # the answer was lost
             if record is None:
                 return [self._moved(name, newest, version, exists=used > 0)]
+            moved = self._moved(name, version, version, exists=used > 0)
+            if isinstance(record, SchemaRecord | LensRecord):
+                return [_change("create", collection, key, release_of(record, writer, self._uri_of_schema)), moved]
+            assert isinstance(record, DatasetRecord)
             schema = self._schema(record)
             uri = f"at://{self._account.did}/{SCHEMA}/{schema['rkey']}"
-            entry = _change("create", ENTRY, key_of(name, str(version)), entry_of(record, uri, writer))
+            entry = _change("create", collection, key, entry_of(record, uri, writer))
             new = [] if self._client.get_record(self._account.did, SCHEMA, schema["rkey"]) else [schema]
-            return [*new, entry, self._moved(name, version, version, exists=used > 0)]
+            return [*new, entry, moved]
 
         return self._commit(change)
 
@@ -177,7 +185,7 @@ class AtprotoAccount(Backend):
                 return True
             earlier = (number for number in range(newest - 1, 0, -1) if self._record(name, number))
             newest = next(earlier, 0) if newest == version else newest
-            gone = _change("delete", ENTRY, key_of(name, str(version)))
+            gone = _change("delete", collections_of(name)[0], key_of(name, str(version)))
             return [gone, self._moved(name, newest, used, exists=True)]
 
         self._commit(change)
@@ -190,7 +198,7 @@ class AtprotoAccount(Backend):
         else:
             # Programs that ask for a name alone take its latest label: that of the newest version, not a tag.
             record = self._record(name, version)
-            time = record.created if record else _now()
+            time = getattr(record, "created", "") or _now()
             label = label_of(name, self._uri(name, version), tag, time, tagged=version)
             self._writer.procedure("com.atproto.repo.putRecord", {**place, "record": label, "validate": False})
 
@@ -200,7 +208,7 @@ class AtprotoAccount(Backend):
         return _change("update" if exists else "create", LABEL, key_of(name), label)
 
     def _uri(self, name: str, version: int) -> str:
-        return f"at://{self._account.did}/{ENTRY}/{key_of(name, str(version))}"
+        return f"at://{self._account.did}/{collections_of(name)[0]}/{key_of(name, str(version))}"
 
     def _commit(self, change: Callable[[], list[dict[str, Any]] | bool]) -> bool:
         """Commit what `change` returns if nothing was committed since; a bool is the result without a commit."""
@@ -262,8 +270,8 @@ def _number(label: dict[str, Any], name: str) -> int:
     return number
 
 
-def _is_own(stored: StoredRecord, record: DatasetRecord) -> bool:
-    return stored.key == key_of(record.name, str(record.version)) and "shardexRecord" in stored.value
+def _is_own(stored: StoredRecord, record: Record) -> bool:
+    return stored.key == key_of(record.key, str(record.number)) and "shardexRecord" in stored.value
 
 
 def _now() -> str:

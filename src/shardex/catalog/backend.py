@@ -3,6 +3,9 @@
 The versions of a name are the numbers 1, 2, 3, ... without gaps. A number belongs to one record for ever: when that is
 removed, the number stays used. `Catalog` makes compare-and-swap, names, errors and search out of this.
 
+Datasets, schemas and lenses are stored alike, under the `key` and the `number` of their records: the names of datasets
+are their keys, those of schemas and lenses begin with ``_schemas/`` and ``_lenses/``.
+
 Another package adds a backend by an entry point of the group ``shardex.catalogs``: a function, or a class, that gets a
 URL, by the scheme of the URL.
 """
@@ -14,12 +17,14 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TypeVar
 
-from shardex.catalog.records import DatasetRecord, RecordQuery
+from shardex.catalog.records import DatasetRecord, Record, RecordQuery
 from shardex.errors import AddressError, ArgumentError, FormatError
 from shardex.plugins import load, plugins
 from shardex.sources import absolute_path, is_url, redact_url
 
+T = TypeVar("T")
 GROUP = "shardex.catalogs"
 """Group of the entry points of backends of other packages, by URL scheme."""
 _FOLDER = "shardex.catalog.record_folder:RecordFolder"
@@ -48,18 +53,18 @@ class Backend(ABC):
     """True if others may write here: what records name is then bounded (see `addresses`)."""
 
     @abstractmethod
-    def head(self, name: str) -> tuple[DatasetRecord | None, int]:
+    def head(self, name: str) -> tuple[Record | None, int]:
         """Return the newest record of a name, and the highest number that was ever used (0 for an unknown name)."""
 
     @abstractmethod
-    def read(self, name: str, which: int | str | None = None) -> DatasetRecord | None:
+    def read(self, name: str, which: int | str | None = None) -> Record | None:
         """Return the record with this number or tag, or the newest one; None if there is none. One request if possible.
 
         A tag may name a version that was removed.
         """
 
     @abstractmethod
-    def append(self, name: str, version: int, record: DatasetRecord | None) -> bool:
+    def append(self, name: str, version: int, record: Record | None) -> bool:
         """Use the next number: durably store a record, or None for a number that was removed; return True.
 
         Return False and change nothing if the number is used. `version` is one more than a number that `head` has
@@ -71,12 +76,15 @@ class Backend(ABC):
         """Remove a record; its number stays used."""
 
     @abstractmethod
-    def history(self, name: str) -> list[DatasetRecord]:
+    def history(self, name: str) -> list[Record]:
         """Return all records of a name, oldest first; damaged ones are left out, with a warning (`readable`)."""
 
     @abstractmethod
     def names(self, prefix: str = "") -> Iterator[str]:
-        """Yield all names that begin with `prefix`, sorted; also names of which all versions were removed."""
+        """Yield all names that begin with `prefix`, sorted; also names of which all versions were removed.
+
+        Without a prefix those of schemas and lenses may be among them.
+        """
 
     @abstractmethod
     def tags(self, name: str) -> dict[str, int]:
@@ -86,20 +94,20 @@ class Backend(ABC):
     def set_tag(self, name: str, tag: str, version: int | None) -> None:
         """Let a tag name a version, or remove the tag. Of several callers the last one decides."""
 
-    def newest(self, prefix: str = "") -> Iterator[DatasetRecord]:
+    def newest(self, prefix: str = "") -> Iterator[Record]:
         """Yield the newest record of each name that begins with `prefix`, sorted by name; with a warning for others."""
         found = (readable(partial(self.read, name)) for name in self.names(prefix))
         return (record for record in found if record is not None)
 
     def search(self, query: RecordQuery) -> Iterator[DatasetRecord]:
-        """Yield the newest record of each name that matches, sorted by name; by default all are read."""
-        return filter(query.matches, self.newest())
+        """Yield the newest record of each dataset that matches, sorted by name; by default all are read."""
+        return (one for one in self.newest() if isinstance(one, DatasetRecord) and query.matches(one))
 
     def close(self) -> None:  # noqa: B027
         """Release connections; the next call makes new ones."""
 
 
-def readable(read: Callable[[], DatasetRecord | None]) -> DatasetRecord | None:
+def readable(read: Callable[[], T | None]) -> T | None:
     """Return the record that is read; None, with a warning, if it is damaged: the others can still be listed."""
     try:
         return read()

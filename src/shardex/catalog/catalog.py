@@ -7,11 +7,9 @@ over from the newest version, errors with the nearest name, and which records ar
 from __future__ import annotations
 
 import os
-import random
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from functools import cached_property
 from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -22,16 +20,15 @@ from shardex.catalog.addresses import check_data_options, check_untrusted, check
 from shardex.catalog.backend import Backend, backend_at
 from shardex.catalog.mounts import default_catalog, mounted, mounts, split_mount
 from shardex.catalog.names import Address, check_name, check_tag, parse
-from shardex.catalog.records import Content, DatasetRecord, Described, Parent, RecordQuery, from_reference
+from shardex.catalog.publish import MOST_NAMES, expect_kind, now, publish
+from shardex.catalog.records import Content, DatasetRecord, Described, Parent, Record, RecordQuery, from_reference
+from shardex.catalog.releases import Lenses, Schemas
 from shardex.errors import ArgumentError, CatalogError, ConflictError, FormatError, nearest
 
-_ATTEMPTS = 1000
 _ABOUT = ("description", "tags", "license", "parents", "trusted", "extra")
 """What a record says beside its content."""
 _MOST_REMOVED = 10_000
 """Versions before an imported one that may be missing, because they were removed."""
-_MOST_NAMES = 2000
-"""Number of names among which the nearest one is looked for."""
 
 
 class Catalog:
@@ -82,6 +79,16 @@ class Catalog:
         """Release connections; the catalog can still be used."""
         self._backend.close()
 
+    @cached_property
+    def schemas(self) -> Schemas:
+        """Schemas that are published under names of their own, with semantic versions."""
+        return Schemas(self._backend)
+
+    @cached_property
+    def lenses(self) -> Lenses:
+        """Lenses between published schemas."""
+        return Lenses(self._backend)
+
     # -- reading ----------------------------------------------------------------------------------------------
 
     def get(self, ref: str) -> DatasetRecord:
@@ -90,7 +97,7 @@ class Catalog:
         record = self._backend.read(*address)
         if record is None:
             raise self._unknown(address)
-        return self._seen(record)
+        return self._seen(expect_kind(record, DatasetRecord, address.name, self._backend))
 
     def _seen(self, record: DatasetRecord) -> DatasetRecord:
         """Return a record that knows whether it is trusted here."""
@@ -101,13 +108,13 @@ class Catalog:
         name, which = address
         newest, last = self._backend.head(name)
         if newest is None and last == 0:
-            near = nearest(name, islice(self._backend.names(), _MOST_NAMES))
+            near = nearest(name, islice((one for one in self._backend.names() if one[0] != "_"), MOST_NAMES))
             return CatalogError(f"{self.url}: expected the name of a dataset, got {name!r}{near}")
         if newest is None:
             return CatalogError(f"{self.url}: expected a dataset, all versions of {name!r} were removed")
         if isinstance(which, int):
             state = f"version {which} was removed" if which <= last else f"got version {which}"
-            return CatalogError(f"{self.url}: expected a version of {name} up to {newest.version}, {state}")
+            return CatalogError(f"{self.url}: expected a version of {name} up to {newest.number}, {state}")
         tags = self._backend.tags(name)
         if which in tags:
             return CatalogError(f"{self.url}: expected {name}@{tags[which]}, which has the tag {which}; it was removed")
@@ -116,7 +123,7 @@ class Catalog:
 
     def list(self, prefix: str = "") -> Iterator[DatasetRecord]:
         """Yield the newest record of each name that begins with `prefix`, sorted by name."""
-        return map(self._seen, self._backend.newest(prefix))
+        return (self._seen(one) for one in self._backend.newest(prefix) if isinstance(one, DatasetRecord))
 
     def search(
         self, text: str | None = None, *, tags: Sequence[str] = (), fields: Sequence[str] = ()
@@ -132,7 +139,7 @@ class Catalog:
         """Return all versions of a name, oldest first."""
         if not (found := self._backend.history(check_name(name))):
             raise self._unknown(Address(name))
-        return [*map(self._seen, found)]
+        return [self._seen(expect_kind(one, DatasetRecord, name, self._backend)) for one in found]
 
     def tags(self, name: str) -> Mapping[str, int]:
         """Return the tags of a name, with the version that each of them names."""
@@ -175,26 +182,18 @@ class Catalog:
 
     def _publish(self, name: str, known: Mapping[str, Any], expect: int | None) -> DatasetRecord:
         """Publish a record with these fields under the next number."""
-        mine = None
-        for attempt in range(_ATTEMPTS):
-            newest, last = self._backend.head(name)
-            if mine is not None and self._backend.read(name, mine.version) == mine:
-                return mine  # the answer to the attempt before was lost
-            number = 0 if newest is None else newest.version
-            if expect is not None and expect != number:
+
+        def make(newest: DatasetRecord | None, number: int) -> DatasetRecord:
+            seen = 0 if newest is None else newest.version
+            if expect is not None and expect != seen:
                 raise ConflictError(
                     f"{self.url}: expected version {expect} to be the newest one of {name}, got "
-                    f"{number or 'no version'}: look at it, and put again with expect={number}"
+                    f"{seen or 'no version'}: look at it, and put again with expect={seen}"
                 )
             old = {field: getattr(newest, field) for field in _kept(newest, known["fingerprint"])}
-            made = datetime.now(UTC).isoformat(timespec="microseconds")
-            mine = DatasetRecord(**{**old, **known}, name=name, version=last + 1, created=made)
-            if newest is not None and newest.says_the_same(mine):
-                return newest
-            if self._backend.append(name, last + 1, mine):
-                return mine
-            time.sleep(random.random() * min(attempt, 10) / 100)
-        raise ConflictError(f"{self.url}: expected to publish {name}, others were faster {_ATTEMPTS} times")
+            return DatasetRecord(**{**old, **known}, name=name, version=number, created=now())
+
+        return publish(self._backend, name, DatasetRecord, make)
 
     def _own_name(self, name: str) -> str:
         """Return a name that "@" finds in this catalog."""
@@ -245,7 +244,7 @@ class Catalog:
 
     # -- copies -----------------------------------------------------------------------------------------------
 
-    def copy_from(self, records: Iterable[DatasetRecord], *, trusted: bool = False) -> int:
+    def copy_from(self, records: Iterable[Record], *, trusted: bool = False) -> int:
         """Add records of another catalog with their versions, and return how many were new.
 
         `records` are sorted by version. They may name local files, now and later, only if `trusted` is True. Raises
@@ -253,21 +252,27 @@ class Catalog:
         """
         count = 0
         for one in records:
-            record = msgspec.structs.replace(one, trusted=trusted)
-            if not trusted:
-                check_untrusted(record, str(record))
-            check_without_secrets(record)
-            last = self._backend.head(self._own_name(record.name))[1]
-            if record.version > last + _MOST_REMOVED:
+            record = self._imported(one, trusted) if isinstance(one, DatasetRecord) else one
+            key, number = record.key, record.number
+            last = self._backend.head(key)[1]
+            if number > last + _MOST_REMOVED:
                 raise ArgumentError(f"expected a record with a version near {last}, the last one here, got {record}")
-            for number in range(last + 1, record.version):
-                self._backend.append(record.name, number, None)
-            if self._backend.append(record.name, record.version, record):
+            for missing in range(last + 1, number):
+                self._backend.append(key, missing, None)
+            if self._backend.append(key, number, record):
                 count += 1
-            elif (there := self._backend.read(record.name, record.version)) != record:
+            elif (there := self._backend.read(key, number)) != record:
                 found = "another one" if there else "one that was removed"
                 raise ConflictError(f"{self.url}: expected no version {record}, or the same, got {found}")
         return count
+
+    def _imported(self, one: DatasetRecord, trusted: bool) -> DatasetRecord:
+        """Return the record of another catalog as it is stored in this one."""
+        if not trusted:
+            check_untrusted(one, str(one))
+        check_without_secrets(one)
+        self._own_name(one.name)
+        return msgspec.structs.replace(one, trusted=trusted)
 
 
 def _catalog(url: str, trusted: bool) -> Catalog:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from shardex.catalog.names import MOST_CHARACTERS
-from shardex.catalog.records import DatasetRecord, from_plain
+from shardex.catalog.records import DatasetRecord, R, from_plain
 from shardex.errors import FormatError
 
 UNKNOWN = "unknown:"
@@ -37,7 +37,8 @@ def foreign_record(title: str, cid: str, urls: list[str], where: str, **known: A
     """Return the record of a dataset of tar files, with the values that are known and not empty."""
     plain = {"name": name_of(title), "version": 1, "fingerprint": UNKNOWN + cid, "urls": urls, "format": "tar"}
     more = {"title": title} if plain["name"] != title else {}
-    return from_plain({"samples": 0, **more, **{k: v for k, v in known.items() if v or v == 0}, **plain}, where)
+    told = {field: value for field, value in known.items() if value or value == 0}
+    return from_plain({"samples": 0, **more, **told, **plain}, where, DatasetRecord)
 
 
 def record_of_redis(entry: Mapping[bytes, bytes], where: str) -> DatasetRecord:
@@ -53,15 +54,19 @@ def record_of_redis(entry: Mapping[bytes, bytes], where: str) -> DatasetRecord:
     return foreign_record(name, cid, urls, f"{where}: {name!r:.100}", schema_ref=schema, metadata=metadata)
 
 
-def with_versions(records: Iterable[DatasetRecord]) -> dict[str, list[DatasetRecord]]:
-    """Return records by name with the versions 1, 2, 3, ...; names are sorted."""
-    found = defaultdict(list)
+def with_versions(records: Iterable[R]) -> dict[str, list[R]]:
+    """Return records by name with the numbers 1, 2, 3, ...; names are sorted."""
+    found = defaultdict[str, list[R]](list)
     for record in records:
-        found[record.name].append(record)
+        found[record.key].append(record)
     return {
         name: [
-            msgspec.structs.replace(record, version=number)
-            for number, record in enumerate(sorted(found[name], key=lambda one: (one.created, one.fingerprint)), 1)
+            msgspec.structs.replace(record, **{"version" if isinstance(record, DatasetRecord) else "number": number})
+            for number, record in enumerate(sorted(found[name], key=_in_time), 1)
         ]
         for name in sorted(found)
     }
+
+
+def _in_time(record: Any) -> tuple[str, str]:
+    return record.created, record.fingerprint if isinstance(record, DatasetRecord) else record.version

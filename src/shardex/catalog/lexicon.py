@@ -1,33 +1,48 @@
 """Records as the lexicon of datasets on ATProto has them (``science.alt.dataset.*``), and back.
 
-An entry has what other programs read (name, storage, schema, size), and beside it the whole record as JSON text:
-ATProto has no numbers with fractions, which options may have. Entries of other programs, also those under the old
-names ``ac.foundation.dataset.*``, have no such text and become records of tar files (see `foreign_entries`).
+An entry, schema or lens has what other programs read (name, storage, schema, size), and beside it the whole record as
+JSON text: ATProto has no numbers with fractions, which options may have. Those of other programs, also under the old
+names ``ac.foundation.dataset.*``, have no such text: entries become records of tar files (see `foreign_entries`).
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
 from shardex.catalog.cid import from_lexicon_json
-from shardex.catalog.foreign_entries import foreign_record
-from shardex.catalog.records import DatasetRecord, decode, encode
+from shardex.catalog.foreign_entries import foreign_record, name_of
+from shardex.catalog.records import DatasetRecord, LensRecord, R, Record, SchemaRecord, decode, encode, from_plain
 from shardex.catalog.xrpc import Account, StoredRecord
 from shardex.errors import ArgumentError, FormatError
+from shardex.features import Array, Bytes, Feature, Features, Json, Optional, Sequence, Text, Value
 from shardex.sources import is_local
 
-ENTRY, LABEL, SCHEMA = (f"science.alt.dataset.{kind}" for kind in ("entry", "label", "schema"))
-OLD_ENTRY = "ac.foundation.dataset.record"
+ENTRY, LABEL, SCHEMA, LENS = (f"science.alt.dataset.{kind}" for kind in ("entry", "label", "schema", "lens"))
+OLD_ENTRY, OLD_SCHEMA, OLD_LENS = (f"ac.foundation.dataset.{kind}" for kind in ("record", "sampleSchema", "lens"))
 _DIGITS = "234567abcdefghijklmnopqrstuvwxyz"
 _NO_CHECKSUM = {"algorithm": "none", "digest": ""}
 _ARRAY = {"$ref": "https://alt.science/schemas/atdata-ndarray-bytes/1.0.0#/$defs/ndarray"}
 _BYTES = {"type": "string", "format": "byte", "contentEncoding": "base64"}
+_PRIMITIVES = {"str": {"type": "string"}, "int": {"type": "integer"}, "float": {"type": "number"}}
+_PRIMITIVES |= {"bool": {"type": "boolean"}, "bytes": _BYTES}
+_FEATURES = {"string": Text(), "integer": Value("int64"), "number": Value("float64"), "boolean": Value("bool")}
+
+
+def collections_of(key: str) -> tuple[str, str]:
+    """Return the collections of the records with keys that begin like this one: where they are written, and the old.
+
+    >>> collections_of("_schemas/Point"), collections_of("corpus")[0]
+    (('science.alt.dataset.schema', 'ac.foundation.dataset.sampleSchema'), 'science.alt.dataset.entry')
+    """
+    if key.startswith(SchemaRecord.folder):
+        return SCHEMA, OLD_SCHEMA
+    return (LENS, OLD_LENS) if key.startswith(LensRecord.folder) else (ENTRY, OLD_ENTRY)
 
 
 def key_of(*parts: str) -> str:
@@ -86,7 +101,30 @@ def label_of(name: str, uri: str, version: str, created: str, **own: int) -> dic
     return {"$type": LABEL, "name": name, "datasetUri": uri, "version": version, "createdAt": created, "shardex": own}
 
 
-def schema_of(record: DatasetRecord) -> dict[str, Any]:
+def release_of(record: SchemaRecord | LensRecord, writer: str, uri_of: Callable[[str], str]) -> dict[str, Any]:
+    """Return what is published of a schema or a lens; `uri_of` returns the URI of a published schema."""
+    known = {
+        "name": record.name,
+        "description": record.description[:5000],
+        "createdAt": record.created,
+        "shardexRecord": encode(record).decode(),
+        "shardexWriter": writer,
+    }
+    if isinstance(record, SchemaRecord):
+        return {**schema_of(record), **known, "version": record.version}
+    code = {name: record.code.get(name, "") for name in ("repository", "commit", "path")}
+    return {
+        "$type": LENS,
+        "getterCode": code,
+        "putterCode": code,
+        "version": record.version,
+        "sourceSchema": uri_of(record.source),
+        "targetSchema": uri_of(record.view),
+        **known,
+    }
+
+
+def schema_of(record: DatasetRecord | SchemaRecord) -> dict[str, Any]:
     """Return the schema of the samples, in JSON schema, without the time at which it is created."""
     optional = {name for name, plain in record.schema.items() if plain.get("kind") == "optional"}
     properties = {name: _json_schema(plain) for name, plain in record.schema.items()}
@@ -122,17 +160,20 @@ def _json_schema(plain: Mapping[str, Any]) -> dict[str, Any]:
 # -- reading --------------------------------------------------------------------------------------------------
 
 
-def record_of_entry(stored: StoredRecord, account: Account) -> DatasetRecord:
-    """Return the record of an entry, whoever wrote it; of a foreign one, the version is 1."""
+def record_of(stored: StoredRecord, account: Account) -> Record:
+    """Return the record of an entry, a schema or a lens, whoever wrote it; of a foreign one, the number is 1."""
     text = stored.value.get("shardexRecord")
     if isinstance(text, str):
         return decode(text.encode(), stored.uri)
     try:
-        return _foreign(stored, account)
-    except (KeyError, TypeError, AttributeError, ValueError, msgspec.MsgspecError) as error:
+        collection = stored.uri.split("/")[3]
+        if collection in (SCHEMA, OLD_SCHEMA):
+            return _foreign_schema(stored)
+        return _foreign_lens(stored) if collection in (LENS, OLD_LENS) else _foreign(stored, account)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         if isinstance(error, FormatError):
             raise
-        raise FormatError(f"{stored.uri}: expected an entry of a dataset, got one with {error!r:.200}") from None
+        raise FormatError(f"{stored.uri}: expected a record of the collection, got one with {error!r:.200}") from None
 
 
 def _foreign(stored: StoredRecord, account: Account) -> DatasetRecord:
@@ -154,6 +195,59 @@ def _foreign(stored: StoredRecord, account: Account) -> DatasetRecord:
         checksums={url: checksum for url, checksum in shards if checksum},
         created=entry.get("createdAt", ""),
     )
+
+
+def _foreign_release(stored: StoredRecord, kind: type[R], **known: Any) -> R:
+    value = stored.value
+    plain = {"kind": kind.__struct_config__.tag, "name": name_of(value["name"]), "number": 1, **known}
+    more = {"title": value["name"]} if plain["name"] != value["name"] else {}
+    told = {"description": value.get("description") or "", "created": value.get("createdAt") or ""}
+    return from_plain({**more, **told, **plain}, stored.uri, kind)
+
+
+def _foreign_schema(stored: StoredRecord) -> SchemaRecord:
+    """Return the record of a schema: JSON schema, or a list of fields in old ones."""
+    value = stored.value
+    body = value.get("schema") or {}
+    properties, required = body.get("properties", {}), body.get("required", [])
+    if "fields" in value:
+        properties = {one["name"]: _property_of(one["fieldType"]) for one in value["fields"]}
+        required = [one["name"] for one in value["fields"] if not one.get("optional")]
+    found = {name: _feature_of(one) for name, one in properties.items()}
+    features = Features({name: one if name in required else Optional(one) for name, one in found.items()})
+    return _foreign_release(stored, SchemaRecord, version=value["version"], schema=features.to_json())
+
+
+def _foreign_lens(stored: StoredRecord) -> LensRecord:
+    """Return the record of a lens, whose getter and putter are code somewhere: where is all that is read of them."""
+    value = stored.value
+    code = {
+        f"{which} {name}": str(text)
+        for which in ("getter", "putter")
+        for name, text in (value.get(f"{which}Code") or {}).items()
+        if not name.startswith("$")
+    }
+    ends = {"source": value["sourceSchema"], "view": value["targetSchema"]}
+    return _foreign_release(stored, LensRecord, version=value.get("version", "1.0.0"), code=code, **ends)
+
+
+def _property_of(kind: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the JSON schema of the type of a field in an old schema."""
+    name = kind["$type"].rpartition("#")[2]
+    if name == "array":
+        return {"type": "array", "items": _property_of(kind["items"])}
+    return _ARRAY if name == "ndarray" else _PRIMITIVES.get(kind.get("primitive", ""), {})
+
+
+def _feature_of(plain: Mapping[str, Any]) -> Feature:
+    """Return the feature for a JSON schema: any JSON value if it says nothing that is known here."""
+    if "ndarray" in str(plain.get("$ref", "")):
+        return Array()
+    if plain.get("format") == "byte" or plain.get("contentEncoding") == "base64":
+        return Bytes()
+    if plain.get("type") == "array":
+        return Sequence(_feature_of(plain.get("items") or {}))
+    return _FEATURES.get(str(plain.get("type")), Json())
 
 
 def _metadata_of(plain: Any) -> Any:

@@ -18,6 +18,8 @@ PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 MOST_CHARACTERS = 200
 _NAME = re.compile(rf"(?!.*\.json(/|$)){PART}(/{PART})*")
 """No part ends in .json, as the files in a folder of records do."""
+VERSION = r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})"
+"""Pattern of the semantic version of a schema or a lens."""
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
 
 
@@ -31,6 +33,13 @@ class Address(NamedTuple):
         if self.which is None:
             return self.name
         return f"{self.name}{'@' if isinstance(self.which, int) else ':'}{self.which}"
+
+
+class Release(NamedTuple):
+    """The name of a schema or a lens, and its semantic version; None for the newest one."""
+
+    name: str
+    version: str | None = None
 
 
 def is_reference(what: Any) -> bool:
@@ -79,3 +88,22 @@ def parse(text: object) -> Address:
     if at and (colon or not re.fullmatch("[1-9][0-9]{0,7}", number)):
         raise ArgumentError(f"expected a name with a number of a version, such as 'corpus@3', got {text!r:.200}")
     return Address(check_name(name), int(number) if at else check_tag(tag) if colon else None)
+
+
+def check_version(version: object) -> str:
+    """Return a semantic version if it is one."""
+    if isinstance(version, str) and re.fullmatch(VERSION, version):
+        return version
+    raise ArgumentError(f"expected a semantic version such as '1.2.0', three numbers, got {version!r:.200}")
+
+
+def parse_release(text: object) -> Release:
+    """Return the parts of the name of a schema or a lens with an optional semantic version.
+
+    >>> parse_release("Point@1.2.0"), parse_release("team/Point")
+    (Release(name='Point', version='1.2.0'), Release(name='team/Point', version=None))
+    """
+    if not isinstance(text, str):
+        raise ArgumentError(f"expected a name such as 'Point@1.2.0', got {type(text).__name__}")
+    name, at, version = text.partition("@")
+    return Release(check_name(name), check_version(version) if at else None)

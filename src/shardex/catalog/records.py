@@ -1,6 +1,7 @@
-"""Records: what a catalog knows about one version of a dataset, as one JSON document of bounded size.
+"""Records: what a catalog knows about one version of a dataset, schema or lens, as one JSON document of bounded size.
 
-`Content` describes data so that it can be opened again; a `DatasetRecord` is a content under a name and a version.
+`Content` describes data so that it can be opened again; a `DatasetRecord` is a content under a name and a version. A
+`SchemaRecord` and a `LensRecord` have semantic versions; the field `kind` tells them from datasets.
 Records come from other people: `decode` checks each field and names a wrong one; fields that this version of shardex
 does not know are kept. What a record may make the reader do is said in `addresses`.
 """
@@ -11,21 +12,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from shardex.catalog.names import MOST_CHARACTERS, REFERENCE, check_name
+from shardex.catalog.names import MOST_CHARACTERS, REFERENCE, VERSION, check_name
 from shardex.errors import ArgumentError, FormatError
 from shardex.features import Features
 
 MOST_BYTES = 4 << 20
 """Size of a record: enough for ten thousand URLs, and small enough to read one from a stranger."""
-S = TypeVar("S", bound="Content")
+S = TypeVar("S", bound=msgspec.Struct)
+R = TypeVar("R", bound="Record")
 Line = Annotated[str, Meta(max_length=4000)]
 Text = Annotated[str, Meta(max_length=100_000)]
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Name = Annotated[str, Meta(max_length=MOST_CHARACTERS)]
+Number = Annotated[int, Meta(ge=1, lt=100_000_000)]
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,11 +80,34 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.name}@{self.version}" if self.name else self.fingerprint
 
 
-class DatasetRecord(Content, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What a catalog stores: one version of a dataset, a schema or a lens."""
+
+    @property
+    def name(self) -> str:
+        """The name by which users know it."""
+        raise NotImplementedError
+
+    @property
+    def key(self) -> str:
+        """The name under which backends store it."""
+        raise NotImplementedError
+
+    @property
+    def number(self) -> int:
+        """The number under which backends store it."""
+        raise NotImplementedError
+
+    def says_the_same(self, other: Any) -> bool:
+        """Return True if only number and time differ."""
+        raise NotImplementedError
+
+
+class DatasetRecord(Content, Record, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One version of a dataset in a catalog."""
 
-    name: Annotated[str, Meta(max_length=MOST_CHARACTERS)]
-    version: Annotated[int, Meta(ge=1, lt=100_000_000)]
+    name: Name
+    version: Number
     description: Text = ""
     tags: Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=30)] = []
     """Words to search for. (A tag of a version, such as "stable", is no part of the record: it can be moved.)"""
@@ -96,13 +123,83 @@ class DatasetRecord(Content, frozen=True, kw_only=True, omit_defaults=True, forb
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
 
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def number(self) -> int:
+        return self.version
+
     def reference(self) -> dict[str, Any]:
         """Return a small dict that `open` takes, and `Dataset.reference` returns for the same data."""
         return to_reference(self, self.name, self.version, trusted=self.trusted)
 
-    def says_the_same(self, other: DatasetRecord) -> bool:
-        """Return True if only version and time differ."""
-        return self == msgspec.structs.replace(other, version=self.version, created=self.created)
+    def says_the_same(self, other: Any) -> bool:
+        return bool(self == msgspec.structs.replace(other, version=self.version, created=self.created))
+
+
+class ReleaseRecord(Record, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="release"):
+    """What schemas and lenses have in common: a name, a semantic version, and which of its versions it is."""
+
+    folder: ClassVar[str]
+    """Begin of the names under which backends store this kind; names of datasets do not begin so."""
+    name: Name
+    version: Annotated[str, Meta(pattern=f"^{VERSION}$")]
+    number: Number
+    description: Text = ""
+    code: Annotated[dict[Annotated[str, Meta(max_length=100)], Line], Meta(max_length=20)] = {}
+    """Where its source code is, such as repository, commit and path: shown, and never imported."""
+    created: Line = ""
+    extra: dict[str, Any] = {}
+    """Fields that this version of shardex does not know."""
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.folder}{self.name}"
+
+    def says_the_same(self, other: Any) -> bool:
+        return bool(self == msgspec.structs.replace(other, number=self.number, created=self.created))
+
+
+class SchemaRecord(ReleaseRecord, frozen=True, kw_only=True, omit_defaults=True, tag="schema"):
+    """One version of a schema."""
+
+    folder = "_schemas/"
+    schema: dict[str, Any]
+    """The fields with their features, in the JSON form of `Features`."""
+
+    @property
+    def features(self) -> Features:
+        """Name and feature of each field."""
+        return Features.from_json(self.schema)
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a lens takes a field of the view from: a field of the source, or a constant."""
+
+    path: Annotated[tuple[Line, ...], Meta(max_length=64)] = ()
+    """Name of a field of the source, and names in it for structs; none for a constant."""
+    value: Any = None
+    """A constant, as a JSON value."""
+
+    def __str__(self) -> str:
+        return ".".join(self.path) if self.path else f"the constant {self.value!r:.100}"
+
+
+class LensRecord(ReleaseRecord, frozen=True, kw_only=True, omit_defaults=True, tag="lens"):
+    """One version of a lens: which fields of one schema become which fields of another."""
+
+    folder = "_lenses/"
+    source: Line
+    """Name and version of the schema of the samples that it takes."""
+    view: Line
+    """Name and version of the schema of the views."""
+    fields: Annotated[dict[Line, Origin], Meta(max_length=100_000)] | None = None
+    """Where each field of the view is taken from; None if the lens is code elsewhere."""
 
 
 class Described(Protocol):
@@ -118,7 +215,7 @@ class Described(Protocol):
 # -- JSON -----------------------------------------------------------------------------------------------------
 
 
-def encode(record: DatasetRecord) -> bytes:
+def encode(record: Record) -> bytes:
     """Return a record as JSON; raises ArgumentError if it has a value that `decode` would refuse."""
     data = msgspec.json.encode(to_plain(record))
     try:
@@ -128,13 +225,13 @@ def encode(record: DatasetRecord) -> bytes:
     return data
 
 
-def to_plain(record: DatasetRecord) -> dict[str, Any]:
+def to_plain(record: Record) -> dict[str, Any]:
     """Return a record as JSON values; fields that are not known come first, so that they replace none."""
     plain = msgspec.to_builtins(record)
     return {**plain.pop("extra", {}), **plain}
 
 
-def decode(data: Any, where: str) -> DatasetRecord:
+def decode(data: Any, where: str) -> Record:
     """Return the record of JSON bytes; `where` names it in errors.
 
     >>> text = b'{"name": "a", "version": 1, "fingerprint": "0", "urls": ["/a"], "format": "tar", "samples": "5"}'
@@ -150,18 +247,20 @@ def decode(data: Any, where: str) -> DatasetRecord:
     try:
         plain = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise FormatError(f"{where}: expected a record of a dataset, got: {error}") from None
-    return from_plain(plain, where)
+        raise FormatError(f"{where}: expected a record of a catalog, got: {error}") from None
+    kind = plain.get("kind")
+    return from_plain(plain, where, _KINDS.get(kind, DatasetRecord) if isinstance(kind, str) else DatasetRecord)
 
 
-def from_plain(plain: Mapping[str, Any], where: str) -> DatasetRecord:
+def from_plain(plain: Mapping[str, Any], where: str, kind: type[R]) -> R:
     """Return the record of JSON values."""
-    extra = {name: value for name, value in plain.items() if name not in _KNOWN}
-    record = _convert({name: value for name, value in plain.items() if name in _KNOWN}, DatasetRecord, where)
+    known = _KNOWN[kind]
+    extra = {name: value for name, value in plain.items() if name not in known}
+    record = _convert({name: value for name, value in plain.items() if name in known}, kind, where)
     return msgspec.structs.replace(_with_name(record, where), extra=extra)
 
 
-def _with_name(record: DatasetRecord, where: str) -> DatasetRecord:
+def _with_name(record: R, where: str) -> R:
     """Return a record if its name is one."""
     try:
         check_name(record.name)
@@ -171,7 +270,12 @@ def _with_name(record: DatasetRecord, where: str) -> DatasetRecord:
 
 
 _DECODER = msgspec.json.Decoder(DatasetRecord)
-_KNOWN = {field.name for field in msgspec.structs.fields(DatasetRecord)} - {"extra"}
+_KINDS: Mapping[str, type[SchemaRecord | LensRecord]] = {"schema": SchemaRecord, "lens": LensRecord}
+"""Classes of records that are no datasets, by their field `kind`."""
+_KNOWN: Mapping[type[Any], frozenset[str]] = {
+    DatasetRecord: frozenset(DatasetRecord.__struct_fields__) - {"extra"},
+    **{kind: frozenset({*kind.__struct_fields__, "kind"}) - {"extra"} for kind in _KINDS.values()},
+}
 
 
 def _convert(plain: Mapping[str, Any], kind: type[S], where: str) -> S:

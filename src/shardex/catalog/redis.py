@@ -32,7 +32,7 @@ from urllib.parse import unquote
 from shardex.catalog.backend import Backend, readable
 from shardex.catalog.foreign_entries import record_of_redis, with_versions
 from shardex.catalog.names import PART
-from shardex.catalog.records import DatasetRecord, RecordQuery, decode, encode, searched, words_in
+from shardex.catalog.records import DatasetRecord, Record, RecordQuery, decode, encode, searched, words_in
 from shardex.errors import (
     AccessDeniedError,
     AddressError,
@@ -130,11 +130,11 @@ class RedisServer(Backend):
         self._entries_until, self._entries_kept = 0.0, dict[str, list[DatasetRecord]]()
         self._keeps_keys = False
 
-    def head(self, name: str) -> tuple[DatasetRecord | None, int]:
+    def head(self, name: str) -> tuple[Record | None, int]:
         text, used = self._run("head", [self._versions(name)])
         return self._decode(text, name), int(used)
 
-    def read(self, name: str, which: int | str | None = None) -> DatasetRecord | None:
+    def read(self, name: str, which: int | str | None = None) -> Record | None:
         keys = [self._versions(name), self._tags(name)]
         found = self._decode(self._run("read", keys, [which or ""]), name)
         if found is None and not isinstance(which, str) and not self._knows(name):
@@ -142,21 +142,21 @@ class RedisServer(Backend):
             found = next((one for one in reversed(of_atdata) if which in (None, one.version)), None)
         return found
 
-    def append(self, name: str, version: int, record: DatasetRecord | None) -> bool:
+    def append(self, name: str, version: int, record: Record | None) -> bool:
         self._check_keeps_keys()
-        terms = [secrets.token_hex(8), *(_terms(record) if record else ())]
+        terms = [secrets.token_hex(8), *(_terms(record) if isinstance(record, DatasetRecord) else ())]
         text = encode(record) if record else b""
         return bool(self._run("append", self._changed(name), [name, version, text, json.dumps(terms)]))
 
     def remove(self, name: str, version: int) -> None:
         self._run("remove", self._changed(name), [name, version])
 
-    def history(self, name: str) -> list[DatasetRecord]:
+    def history(self, name: str) -> list[Record]:
         with self._errors():
             found = self._client.hgetall(self._versions(name))
         texts = (found[number] for number in sorted(found, key=int))
         records = [record for text in texts if (record := readable(partial(self._decode, text, name)))]
-        return records if found else self._entries().get(name, [])
+        return records if found else [*self._entries().get(name, [])]
 
     def names(self, prefix: str = "") -> Iterator[str]:
         foreign = (name for name in self._entries() if name.startswith(prefix))
@@ -173,7 +173,7 @@ class RedisServer(Backend):
             else:
                 self._client.hset(self._tags(name), tag, str(version))
 
-    def newest(self, prefix: str = "") -> Iterator[DatasetRecord]:
+    def newest(self, prefix: str = "") -> Iterator[Record]:
         return self._newest_of(self.names(prefix))
 
     def search(self, query: RecordQuery) -> Iterator[DatasetRecord]:
@@ -181,7 +181,7 @@ class RedisServer(Backend):
         wanted = [f"w:{word}" for word in query.words]
         wanted += [f"t:{tag}\0" for tag in query.tags] + [f"f:{field}\0" for field in query.fields]
         if not wanted:
-            return self.newest()
+            return super().search(query)
         ranges = [(b"[" + text.encode(), b"(" + text.encode() + b"\xff") for text in wanted]
         with self._errors(), self._client.pipeline(transaction=False) as requests:
             for one in ranges:
@@ -191,7 +191,8 @@ class RedisServer(Backend):
         with self._errors():
             found = {one.rpartition(b"\0")[2].decode() for one in self._client.zrangebylex(self._key("index"), *rarest)}
         foreign = (name for name, records in self._entries().items() if query.matches(records[-1]))
-        return filter(query.matches, self._newest_of(sorted({*found, *foreign})))
+        some = self._newest_of(sorted({*found, *foreign}))
+        return (one for one in some if isinstance(one, DatasetRecord) and query.matches(one))
 
     def close(self) -> None:
         self.__dict__.pop("_scripts", None)
@@ -213,7 +214,7 @@ class RedisServer(Backend):
         """Return the keys that a change of a name writes."""
         return [self._versions(name), self._key("terms", name), self._key("names"), self._key("index")]
 
-    def _decode(self, text: bytes | None, name: str) -> DatasetRecord | None:
+    def _decode(self, text: bytes | None, name: str) -> Record | None:
         return decode(text, f"{self.url}: {name}") if text else None
 
     def _knows(self, name: str) -> bool:
@@ -230,7 +231,7 @@ class RedisServer(Backend):
                 return
             begin = b"(" + found[-1]
 
-    def _newest_of(self, names: Iterable[str]) -> Iterator[DatasetRecord]:
+    def _newest_of(self, names: Iterable[str]) -> Iterator[Record]:
         """Yield the newest record of each name, some hundred by one request."""
         rest = iter(names)
         while chunk := list(islice(rest, _CHUNK)):

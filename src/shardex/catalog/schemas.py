@@ -37,6 +37,8 @@ _TYPES: Mapping[str, tuple[str, type]] = {
     "video": ("np.ndarray", np.ndarray),
 }
 """Python type of each kind of feature, and how it is written; numbers are in `_type_of`."""
+LEVELS = ("major", "minor", "patch")
+"""Parts of a semantic version."""
 _SCALARS = {"b": ("bool", bool), "i": ("int", int), "u": ("int", int), "f": ("float", float), "c": ("complex", complex)}
 
 

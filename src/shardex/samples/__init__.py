@@ -33,6 +33,7 @@ __all__ = [
     "packable_class",
     "plain_value",
     "record_of",
+    "same",
     "sample_constructor",
     "sample_from",
     "schema_conflicts",
@@ -45,7 +46,7 @@ if TYPES:
     from shardex.samples.lens import LENSES, Lens, lens
     from shardex.samples.lens_graph import LensGraph, type_name
     from shardex.samples.packable import PackableSample, packable, packable_class
-    from shardex.samples.sample import Batch, DictSample, T_co, fields_of, sample_constructor
+    from shardex.samples.sample import Batch, DictSample, T_co, fields_of, same, sample_constructor
 else:
     import_later(
         __name__,
@@ -55,6 +56,6 @@ else:
             "lens": "LENSES Lens lens",
             "lens_graph": "LensGraph type_name",
             "packable": "PackableSample packable packable_class",
-            "sample": "Batch DictSample T_co fields_of sample_constructor",
+            "sample": "Batch DictSample T_co fields_of same sample_constructor",
         },
     )
