@@ -41,7 +41,7 @@ class DictCatalog(Backend):
         if which is None:
             return self.head(name)[0]
         which = tags.get((name, which)) if isinstance(which, str) else which
-        return next((one for one in self.history(name) if one.version == which), None)
+        return next((one for one in self.history(name) if one.number == which), None)
     def history(self, name):
         return [one for one in kept.get(name, []) if one is not None]
     def append(self, name, version, record):
@@ -69,6 +69,7 @@ def test_a_catalog_of_another_package(tmp_path: Path, install: Install, monkeypa
         catalog.tag("numbers", "first", 1)
         assert catalog.get("numbers:first").version == 1 and len(sx.open("@numbers", trusted=True)) == 1
         assert [str(one) for one in catalog.list()] == [str(one) for one in catalog.search("one")] == ["numbers@2"]
+        assert str(catalog.schemas.put("numbers", ds)) == str(catalog.schemas.get("numbers@1.0.0")) == "numbers@1.0.0"
         catalog.remove("numbers@2")
         assert [str(one) for one in catalog.list("n")] == ["numbers@1"] and [*catalog.search("one")] == []
     with pytest.raises(AddressError, match=r"expected a catalog: .*, dict://, got 'dist://lab'"):

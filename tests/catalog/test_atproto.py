@@ -15,7 +15,7 @@ import shardex as sx
 from shardex import storage
 from shardex.catalog import Catalog
 from shardex.catalog.atproto import AtprotoAccount
-from shardex.catalog.lexicon import ENTRY, LABEL, OLD_ENTRY, SCHEMA, key_of
+from shardex.catalog.lexicon import ENTRY, LABEL, LENS, OLD_ENTRY, OLD_LENS, OLD_SCHEMA, SCHEMA, key_of
 from shardex.catalog.xrpc import XrpcClient, find_account
 from shardex.errors import (
     AccessDeniedError,
@@ -25,6 +25,7 @@ from shardex.errors import (
     ChecksumError,
     ConflictError,
     FormatError,
+    LensError,
     RemoteError,
 )
 from shardex.sources.credentials import settings_for
@@ -176,6 +177,86 @@ def test_entries_of_other_programs(server: ScriptedPds) -> None:
     ] * 3
     with pytest.raises(CatalogError, match="expected the name of a dataset"):
         catalog.get("nothing")
+
+
+def test_what_is_published_of_schemas_and_lenses(server: ScriptedPds) -> None:
+    catalog = Catalog(URL)
+    catalog.put("Point", content(1, {"x": {"kind": "text"}}))
+    catalog.schemas.put("Point", {"x": "float32", "note": str | None}, "2.0.0", description="a point")
+    catalog.schemas.put("X", {"x": "float32"})
+    code = {"repository": "https://example.com/code", "commit": "1a2b", "path": "lab:x"}
+    catalog.lenses.put("x", source="Point", view="X", fields={}, code=code)
+    point = server.records[SCHEMA, key := key_of("_schemas/Point", "1")]
+    assert (point["name"], point["version"], point["schemaType"]) == ("Point", "2.0.0", "jsonSchema")
+    assert point["schema"]["properties"] == {"x": {"type": "number"}, "note": {"type": "string"}}
+    assert point["schema"]["required"] == ["x"] and point["description"] == "a point"
+    lens = server.records[LENS, key_of("_lenses/x", "1")]
+    assert lens["sourceSchema"] == f"at://{DID}/{SCHEMA}/{key}" and lens["getterCode"] == lens["putterCode"] == code
+    assert lens["targetSchema"] == f"at://{DID}/{SCHEMA}/{key_of('_schemas/X', '1')}"
+    assert [str(one) for one in catalog.schemas.list()] == ["Point@2.0.0", "X@1.0.0"], "not that of the entry"
+    assert [*AtprotoAccount(URL).names("_schemas/")] == ["_schemas/Point", "_schemas/X"]
+
+
+ARRAY = {"$ref": "https://foundation.ac/schemas/atdata-ndarray-bytes/1.0.0#/$defs/ndarray"}
+PROPERTIES = {
+    "image": ARRAY,
+    "label": {"type": "integer"},
+    "score": {"type": "number"},
+    "good": {"type": "boolean"},
+    "raw": {"type": "string", "format": "byte"},
+    "words": {"type": "array", "items": {"type": "string"}},
+    "more": {"anyOf": []},
+}
+KINDS = {"image": "ndarray", "label": "int", "score": "float", "good": "bool", "raw": "bytes"}
+
+
+def old_type(kind: str) -> dict[str, Any]:
+    """The type of a field in schemas of old versions."""
+    prefix = "ac.foundation.dataset.schemaType#"
+    return {"$type": prefix + kind} if kind == "ndarray" else {"$type": prefix + "primitive", "primitive": kind}
+
+
+@pytest.mark.filterwarnings("default:.*expected a record of a schema, got.*version.*left out")
+def test_schemas_and_lenses_of_other_programs(server: ScriptedPds) -> None:
+    body = {"$type": f"{SCHEMA}#jsonSchemaFormat", "type": "object", "properties": PROPERTIES}
+    time = {"createdAt": "2026-01-01T00:00:00Z"}
+    plain = {"$type": SCHEMA, "name": "My Digit", "schemaType": "jsonSchema", **time}
+    server.records[SCHEMA, "a"] = {**plain, "version": "1.1.0", "schema": {**body, "required": [*PROPERTIES]}}
+    server.records[SCHEMA, "b"] = {**plain, "version": "1.0.0", "schema": {**body, "required": ["label"]}}
+    server.records[SCHEMA, "c"] = {**plain, "version": "first"}
+    fields = [{"name": name, "fieldType": old_type(kind), "optional": name == "raw"} for name, kind in KINDS.items()]
+    fields.append({"name": "words", "fieldType": {"$type": "x#array", "items": old_type("str")}, "optional": False})
+    server.records[OLD_SCHEMA, "d"] = {"name": "Old", "version": "0.1.0", "fields": fields, **time}
+    code = {"repository": "https://example.com/code", "commit": "1a2b", "path": "os.system"}
+    ends = {"sourceSchema": f"at://{DID}/{SCHEMA}/a", "targetSchema": "at://x/y/z"}
+    server.records[LENS, "e"] = {"name": "gray", "getterCode": code, "putterCode": code, **ends, **time}
+    server.records[OLD_LENS, "f"] = {"name": "old", "getterCode": code, **ends, **time}
+    catalog = Catalog(URL)
+    assert [str(one) for one in catalog.schemas.list()] == ["My-Digit@1.1.0", "Old@0.1.0"]
+    assert [one.version for one in catalog.schemas.history("My-Digit")] == ["1.0.0", "1.1.0"]
+    found = catalog.schemas.get("My-Digit@1.1.0")
+    assert found.extra == {"title": "My Digit"} and list(found.features.values()) == [
+        sx.Array(),
+        sx.Features.of({"x": int})["x"],
+        sx.Features.of({"x": float})["x"],
+        sx.Features.of({"x": bool})["x"],
+        sx.Bytes(),
+        sx.Sequence(str),
+        sx.Json(),
+    ]
+    assert isinstance(catalog.schemas.get("My-Digit@1.0.0").features["score"], sx.Optional)
+    old = catalog.schemas.get("Old").features
+    assert [old[name] for name in ("image", "label", "words")] == [
+        found.features[name] for name in ("image", "label", "words")
+    ]
+    assert isinstance(old["raw"], sx.Optional) and catalog.schemas.load("Old")(
+        image=[1.0], label=1, score=0.5, good=True, raw=None, words=[]
+    )
+    assert [str(one) for one in catalog.lenses.list()] == ["gray@1.0.0", "old@1.0.0"]
+    assert catalog.lenses.get("gray").code["getter path"] == "os.system"
+    with pytest.raises(LensError, match=r"code is elsewhere \(getter repository https://example.com/code"):
+        catalog.lenses.load("gray")
+    assert catalog.schemas.put("Old", {"x": int}).version == "1.0.0", "its own"
 
 
 # -- the real server ------------------------------------------------------------------------------------------

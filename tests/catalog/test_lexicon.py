@@ -12,7 +12,7 @@ import pytest
 import shardex as sx
 from shardex.catalog import DatasetRecord, cid_of
 from shardex.catalog.cid import RAW
-from shardex.catalog.lexicon import ENTRY, OLD_ENTRY, entry_of, key_of, record_of_entry, schema_of
+from shardex.catalog.lexicon import ENTRY, OLD_ENTRY, entry_of, key_of, record_of, schema_of
 from shardex.catalog.xrpc import Account, StoredRecord
 from shardex.errors import ArgumentError, FormatError
 
@@ -43,11 +43,17 @@ def test_keys_are_valid_and_differ() -> None:
     assert len({*keys}) == 5 and all(re.fullmatch("[234567abcdefghij][234567a-z]{12}", key) for key in keys)
 
 
+def dataset_of(entry: StoredRecord) -> DatasetRecord:
+    found = record_of(entry, ACCOUNT)
+    assert isinstance(found, DatasetRecord)
+    return found
+
+
 def test_there_and_back() -> None:
     options = {"scale": 1.5, "nested": {"$link": "no link"}}
     whole = record(options=options, description="ü" * 6000, tags=["t" * 100], license="MIT", bytes=7, shards=2)
     entry = entry_of(whole, SCHEMA_URI, "w")
-    assert record_of_entry(stored(entry), ACCOUNT) == whole
+    assert dataset_of(stored(entry)) == whole
     assert entry["size"] == {"samples": 5, "bytes": 7, "shards": 2} and entry["license"] == "MIT"
     assert len(entry["description"]) == 5000 and entry["schemaRef"] == SCHEMA_URI and entry["name"] == "team/digits"
     assert "." not in re.sub('"[^"]*"', "", json.dumps({**entry, "shardexRecord": ""})), "no numbers with fractions"
@@ -130,7 +136,7 @@ BLOB = cid_of(b"tar", RAW)
 def test_foreign_entries(storage: Any, urls: list[str], checksums: dict[str, str]) -> None:
     metadata = {"$bytes": "gaFhAQ=="}
     more = {"tags": ["x"], "license": "MIT", "size": {"samples": 4}, "description": "d", "metadata": metadata}
-    found = record_of_entry(stored({**FOREIGN, **more, "storage": storage}), ACCOUNT)
+    found = dataset_of(stored({**FOREIGN, **more, "storage": storage}))
     assert (found.name, found.version, found.urls, found.checksums) == ("My-Digits", 1, urls, checksums)
     assert (found.tags, found.license, found.samples, found.description) == (["x"], "MIT", 4, "d")
     assert found.fingerprint == f"unknown:{cid_of(b'x')}" and found.format == "tar"
@@ -141,7 +147,7 @@ def test_foreign_entries(storage: Any, urls: list[str], checksums: dict[str, str
 def test_blobs_of_an_account(kind: str) -> None:
     blob: dict[str, Any] = {"$type": "blob", "ref": {"$link": BLOB}, "mimeType": "application/x-tar", "size": 3}
     blobs = [{"blob": blob}] if "science" in kind else [blob]
-    found = record_of_entry(stored({**FOREIGN, "storage": {"$type": kind, "blobs": blobs}}, OLD_ENTRY), ACCOUNT)
+    found = dataset_of(stored({**FOREIGN, "storage": {"$type": kind, "blobs": blobs}}, OLD_ENTRY))
     (url,) = found.urls
     assert url.startswith("https://pds.example/xrpc/com.atproto.sync.getBlob?did=did%3Aplc%3Aa2") and BLOB in url
     assert found.checksums[url].startswith("sha256:")
@@ -167,9 +173,9 @@ def test_blobs_of_an_account(kind: str) -> None:
 def test_damaged_entries(wrong: dict[str, Any]) -> None:
     good = {"storage": {"$type": "x.storageExternal", "urls": ["s3://b/a.tar"]}}
     with pytest.raises(FormatError, match=r"at://did:plc:.*expected"):
-        record_of_entry(stored({**FOREIGN, **good, **wrong}), ACCOUNT)
+        dataset_of(stored({**FOREIGN, **good, **wrong}))
 
 
 def test_fields_that_are_not_known_are_kept() -> None:
     later = msgspec.structs.replace(record(), extra={"later": [1]})
-    assert record_of_entry(stored(entry_of(later, "", "w")), ACCOUNT).extra == {"later": [1]}
+    assert dataset_of(stored(entry_of(later, "", "w"))).extra == {"later": [1]}

@@ -15,7 +15,9 @@ PLAIN: dict[str, Any] = {"name": "a", "version": 1, "fingerprint": "0", "urls": 
 
 
 def decoded(**changes: Any) -> DatasetRecord:
-    return decode(json.dumps({**PLAIN, **changes}).encode(), "here")
+    record = decode(json.dumps({**PLAIN, **changes}).encode(), "here")
+    assert isinstance(record, DatasetRecord)
+    return record
 
 
 def test_unknown_fields_are_kept() -> None:

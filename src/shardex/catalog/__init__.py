@@ -1,5 +1,7 @@
 """Names for datasets: a catalog maps ``corpus@3`` to what has to be opened, and to its fingerprint.
 
+It also has schemas and lenses under names and semantic versions, ``Point@1.2.0``.
+
 In: names, and the `Content` of a dataset. Out: a `DatasetRecord`, and for ``@team/corpus`` what `open` has to open.
 This room opens no data: it knows records, not datasets.
 
@@ -9,6 +11,9 @@ This room opens no data: it knows records, not datasets.
 - `records`: the record of a version as JSON, references, and what a search matches
 - `addresses`: what records may name if they are not trusted
 - `schemas`: comparison of schemas, classes and stubs made of them
+- `releases`: schemas and lenses of a catalog: put, get, list, history, remove, load
+- `field_mapping`: getter and putter of a lens that is data
+- `publish`: a record becomes the next version of a name
 - `backend`: what a storage for records implements, and which one a URL means
 - `sqlite_file`: records in an SQLite file
 - `record_folder`: records as JSON files in a folder or a bucket
@@ -28,9 +33,12 @@ __all__ = [
     "Catalog",
     "Content",
     "DatasetRecord",
+    "LensRecord",
     "Parent",
+    "Record",
     "RecordQuery",
     "Resolved",
+    "SchemaRecord",
     "check_cid",
     "cid_of",
     "class_of",
@@ -56,8 +64,11 @@ if TYPES:
     from shardex.catalog.records import (
         Content,
         DatasetRecord,
+        LensRecord,
         Parent,
+        Record,
         RecordQuery,
+        SchemaRecord,
         decode,
         encode,
         to_plain,
@@ -73,7 +84,8 @@ else:
             "cid": "check_cid cid_of encode_dag_cbor",
             "foreign_entries": "UNKNOWN",
             "names": "is_reference parse",
-            "records": "Content Parent RecordQuery DatasetRecord decode encode to_plain to_reference",
+            "records": "Content DatasetRecord LensRecord Parent Record RecordQuery SchemaRecord decode encode to_plain "
+            "to_reference",
             "schemas": "class_of compare_schemas stub_of",
         },
     )

@@ -135,6 +135,8 @@ class AtprotoAccount(Backend):
         """Yield all records of the kind of a key, also those of other programs, with a warning for damaged ones."""
         for collection in collections_of(key):
             for stored in self._client.list_records(self._account.did, collection):
+                if "shardexEntry" in stored.value:
+                    continue  # a schema that has no name of its own
                 if record := readable(partial(record_of, stored, self._account)):
                     yield stored, record
 
@@ -174,7 +176,7 @@ class AtprotoAccount(Backend):
     def _schema(self, record: DatasetRecord) -> dict[str, Any]:
         """Return the change that creates the schema; one schema has one key, whoever uses it."""
         value = schema_of(record)
-        return _change("create", SCHEMA, key_of(repr(value)), {**value, "createdAt": _now()})
+        return _change("create", SCHEMA, key_of(repr(value)), {**value, "createdAt": _now(), "shardexEntry": True})
 
     def remove(self, name: str, version: int) -> None:
         """Delete the entry and move the label, in one commit."""

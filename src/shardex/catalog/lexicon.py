@@ -173,7 +173,9 @@ def record_of(stored: StoredRecord, account: Account) -> Record:
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         if isinstance(error, FormatError):
             raise
-        raise FormatError(f"{stored.uri}: expected a record of the collection, got one with {error!r:.200}") from None
+        raise FormatError(
+            f"{stored.uri}: expected a record as other programs write it, got one with {error!r:.200}"
+        ) from None
 
 
 def _foreign(stored: StoredRecord, account: Account) -> DatasetRecord:

@@ -265,7 +265,7 @@ def _with_name(record: R, where: str) -> R:
     try:
         check_name(record.name)
     except ArgumentError as error:
-        raise FormatError(f"{where}: expected a record of a dataset, got: {error}") from None
+        raise FormatError(f"{where}: expected a record of a {_noun(type(record))}, got: {error}") from None
     return record
 
 
@@ -283,7 +283,11 @@ def _convert(plain: Mapping[str, Any], kind: type[S], where: str) -> S:
         return msgspec.convert(plain, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         text = str(error).replace("`$.", "field `")
-        raise FormatError(f"{where}: expected a record of a dataset, got: {text}") from None
+        raise FormatError(f"{where}: expected a record of a {_noun(kind)}, got: {text}") from None
+
+
+def _noun(kind: type[msgspec.Struct]) -> str:
+    return str(kind.__struct_config__.tag or "dataset")
 
 
 # -- references -----------------------------------------------------------------------------------------------

@@ -7,12 +7,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from enum import StrEnum
 from itertools import chain, pairwise
 from typing import Annotated, Any
 
 import typer
 
-from shardex.catalog import Catalog, DatasetRecord, compare_schemas, decode, find_catalog, parse, stub_of, to_plain
+from shardex.catalog import (
+    Catalog,
+    DatasetRecord,
+    LensRecord,
+    Record,
+    SchemaRecord,
+    compare_schemas,
+    decode,
+    find_catalog,
+    parse,
+    stub_of,
+    to_plain,
+)
 from shardex.cli.terminal import (
     AsJson,
     Format,
@@ -28,12 +41,22 @@ from shardex.cli.terminal import (
 from shardex.errors import ArgumentError, storage_errors
 from shardex.files import display_name
 
+
+class RecordKind(StrEnum):
+    """What a catalog has names for."""
+
+    DATASET = "dataset"
+    SCHEMA = "schema"
+    LENS = "lens"
+
+
 Where = Annotated[
     str | None,
     typer.Option("--catalog", metavar="WHERE", help="A file, a folder, a URL, or @NAME; by default yours."),
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name such as corpus, or @team/corpus.")]
 Ref = Annotated[str, typer.Argument(metavar="NAME", help="A name, a version name@3, or a tag name:stable.")]
+Kind = Annotated[RecordKind, typer.Option(help="What the names are names of.")]
 Prefix = Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only names that begin with this.")]
 
 group = typer.Typer(help="Names for datasets: list, show, add, tag, compare.", no_args_is_help=True)
@@ -54,34 +77,60 @@ def ls(
     search: Annotated[str | None, typer.Option(help="Only with these words, or words that begin so.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; may be repeated.")] = None,
     field: Annotated[list[str] | None, typer.Option(help="Only with this field; may be repeated.")] = None,
+    kind: Kind = RecordKind.DATASET,
     where: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the newest version of each name.
+    """List the newest version of each name: of datasets, or of schemas or lenses.
 
     Example: shardex catalog ls team/ --search images
     """
+    searched = search is not None or tag or field
+    if searched and kind is not RecordKind.DATASET:
+        raise ArgumentError(f"expected --search, --tag and --field with datasets only, got --kind {kind}")
     with Catalog(where) as catalog:
-        searched = search is not None or tag or field
-        found = catalog.search(search, tags=tag or (), fields=field or ()) if searched else catalog.list(prefix)
+        found = _all(catalog, kind, prefix)
+        if searched:
+            found = catalog.search(search, tags=tag or (), fields=field or ())
         records = (record for record in found if record.name.startswith(prefix))
         if as_json:
             for record in records:
                 print_json(to_plain(record))
             return
-        rows = [(str(one), f"{one.samples:,}", one.format, _first_line(one.description)) for one in records]
+        rows = [_row(record) for record in records]
     if rows:
-        print_rows([("name", "samples", "format", "description"), *rows])
+        heads = {"dataset": ("samples", "format"), "schema": ("fields",), "lens": ("source", "view")}
+        print_rows([("name", *heads[kind], "description"), *rows])
+
+
+def _all(catalog: Catalog, kind: RecordKind, prefix: str) -> Iterator[DatasetRecord | SchemaRecord | LensRecord]:
+    """Yield the newest records of one kind."""
+    if kind is RecordKind.DATASET:
+        yield from catalog.list(prefix)
+    else:
+        yield from (catalog.schemas if kind is RecordKind.SCHEMA else catalog.lenses).list(prefix)
+
+
+def _row(record: DatasetRecord | SchemaRecord | LensRecord) -> tuple[str, ...]:
+    about = _first_line(record.description)
+    if isinstance(record, DatasetRecord):
+        return str(record), f"{record.samples:,}", record.format, about
+    if isinstance(record, SchemaRecord):
+        return str(record), ", ".join(record.schema)[:60], about
+    return str(record), record.source, record.view, about
 
 
 @group.command()
-def show(name: Ref, where: Where = None, as_json: AsJson = False) -> None:
-    """Show what a catalog knows about a dataset.
+def show(name: Ref, kind: Kind = RecordKind.DATASET, where: Where = None, as_json: AsJson = False) -> None:
+    """Show what a catalog knows about a dataset, a schema or a lens.
 
     Example: shardex catalog show corpus@3
     """
     catalog, ref = _find(name, where)
     with catalog:
+        if kind is not RecordKind.DATASET:
+            _show_release(catalog.schemas.get(ref) if kind is RecordKind.SCHEMA else catalog.lenses.get(ref), as_json)
+            return
         record, tags = catalog.get(ref), catalog.tags(parse(ref).name)
     names = [tag for tag, version in tags.items() if version == record.version]
     if as_json:
@@ -107,6 +156,21 @@ def show(name: Ref, where: Where = None, as_json: AsJson = False) -> None:
     print_rows((fact, value) for fact, value in facts.items() if value not in (None, ""))
     print()
     print_rows([("field", "feature"), *((field, str(feature)) for field, feature in record.features.items())])
+
+
+def _show_release(record: SchemaRecord | LensRecord, as_json: bool) -> None:
+    if as_json:
+        print_json(to_plain(record))
+        return
+    if isinstance(record, SchemaRecord):
+        head, ends, fields = "feature", dict[str, str](), {name: str(one) for name, one in record.features.items()}
+    else:
+        head, ends = "origin", {"source": record.source, "view": record.view}
+        fields = {name: str(one) for name, one in (record.fields or {}).items()}
+    code = {f"code {name}": value for name, value in record.code.items()}
+    print_rows({"name": record, "description": record.description, **ends, **code, **record.extra}.items())
+    print()
+    print_rows([("field", head), *fields.items()])
 
 
 @group.command()
@@ -230,13 +294,14 @@ def rm(
 
 @group.command(name="export")
 def export_records(prefix: Prefix = "", where: Where = None, as_json: AsJson = False) -> None:
-    """Print all versions of all names as lines of JSON, which `import` reads.
+    """Print all versions of all names, also of schemas and lenses, as lines of JSON, which `import` reads.
 
     Example: shardex catalog export > catalog.jsonl
     """
     with Catalog(where) as catalog:
-        for record in chain.from_iterable(catalog.history(one.name) for one in catalog.list(prefix)):
-            print_json(to_plain(record))
+        for names in (catalog, catalog.schemas, catalog.lenses):
+            for record in chain.from_iterable(names.history(one.name) for one in names.list(prefix)):
+                print_json(to_plain(record))
 
 
 @group.command(name="import")
@@ -258,7 +323,7 @@ def import_records(
         print(f"added {count_text(count, 'version')}")
 
 
-def _records_in(file: str) -> Iterator[DatasetRecord]:
+def _records_in(file: str) -> Iterator[Record]:
     if file == "-":
         yield from (decode(line, f"line {number}") for number, line in enumerate(sys.stdin.buffer, 1))
         return
