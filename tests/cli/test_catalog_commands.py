@@ -161,3 +161,35 @@ def test_export_and_import(data: Path) -> None:
     (data / "bad.jsonl").write_text('{"name": 1}\n')
     assert "bad.jsonl: line 1: expected a record" in run("catalog", "import", data / "bad.jsonl", code=1).stderr
     assert "no.jsonl" in run("catalog", "import", data / "no.jsonl", code=1).stderr
+
+
+def test_schemas_and_lenses(data: Path) -> None:
+    catalog = sx.Catalog()
+    catalog.schemas.put("Point", {"x": "float32", "y": "float32"}, description="in the plane")
+    catalog.schemas.put("X", {"x": "float32"})
+    code = {"repository": "https://example.com/lab", "commit": "1a2b"}
+    catalog.lenses.put("x", source="Point", view="X", fields={"x": "x"}, code=code)
+    assert run("catalog", "ls", "--kind", "schema").stdout.splitlines() == [
+        "name         fields  description",
+        "Point@1.0.0  x, y    in the plane",
+        "X@1.0.0      x",
+    ]
+    assert "x@1.0.0  Point@1.0.0  X@1.0.0" in run("catalog", "ls", "--kind", "lens").stdout
+    assert [run("catalog", "ls", "P", "--kind", kind).stdout for kind in ("dataset", "lens")] == ["", ""]
+    shown = run("catalog", "show", "Point@1.0.0", "--kind", "schema").stdout.splitlines()
+    assert shown[0].split() == ["name", "Point@1.0.0"] and shown[-1].split() == ["y", "float32"]
+    lens = run("catalog", "show", "x", "--kind", "lens").stdout
+    assert "https://example.com/lab" in lens and lens.splitlines()[-1].split() == ["x", "x"]
+    assert as_json("show", "X", "--kind", "schema")["version"] == "1.0.0"
+    failed = run("catalog", "ls", "--kind", "lens", "--search", "x", code=1)
+    assert "expected --search, --tag and --field with datasets only" in failed.stderr
+
+
+def test_schemas_and_lenses_are_exported(data: Path) -> None:
+    catalog = sx.Catalog()
+    catalog.schemas.put("Point", {"x": "float32"})
+    catalog.lenses.put("same", source="Point", view="Point")
+    (data / "all.jsonl").write_text(run("catalog", "export").stdout)
+    other = data / "other.db"
+    assert run("catalog", "import", data / "all.jsonl", "--catalog", other, "--trusted").stdout == "added 4 versions\n"
+    assert [str(one) for one in sx.Catalog(other).lenses.list()] == ["same@1.0.0"]
