@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,7 @@ def test_a_loaded_lens_puts_back(marks: sx.Catalog) -> None:
     lens = marks.lenses.load("mark")
     row = lens.source(**{**SAMPLE, "at": {"x": 1.5, "deep": {"n": 3}}})
     lens.check(row)
+    assert pickle.loads(pickle.dumps(lens))(row) == lens(row)
     view = lens(row)
     view.x, view.n = 2.5, 4
     lens.check(row, view)
@@ -332,6 +334,17 @@ def test_damaged_records_are_named(tmp_path: Path, data: bytes, told: str) -> No
     with pytest.raises(FormatError) as caught:
         catalog.schemas.get("A")
     assert told in str(caught.value)
+
+
+def test_an_older_version_is_read_beside_a_damaged_one(tmp_path: Path) -> None:
+    catalog = sx.Catalog(tmp_path / "catalog")
+    first = catalog.schemas.put("A", POINT)
+    catalog.schemas.put("A", POINT, description="damaged")
+    stored(catalog, "_schemas/A/00000002.json", b"{")
+    with pytest.warns(UserWarning, match="A/00000002.json: .* it is left out"):
+        assert catalog.schemas.get("A@1.0.0") == first
+    with pytest.raises(FormatError, match=r"A/00000002\.json"):
+        catalog.schemas.get("A")
 
 
 def test_unknown_fields_are_kept(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +77,25 @@ def test_a_class_of_a_stored_schema_reads_the_data(tmp_path: Path) -> None:
     one = sx.open("@d", Sample)[0]
     assert isinstance(one, Sample) and one.note is None and one.x.tolist() == [1, 1] and one.label == 1
     assert one == sx.open("@d").as_type(Sample)[0]
+
+
+def test_a_class_of_a_stored_schema_is_pickled() -> None:
+    Sample = class_of(SCHEMA, "Sample")
+    one = Sample(**SAMPLE)
+    assert pickle.loads(pickle.dumps(one)) == one and pickle.loads(pickle.dumps(Sample)) is Sample
+    assert class_of(SCHEMA, "Sample") is Sample and class_of(SCHEMA, "Other") is not Sample
+    assert type(pickle.loads(pickle.dumps(Own(x=1)))) is Own and Own(x=1).double == 2
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).label)"
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(one), capture_output=True, check=True)
+    assert done.stdout == b"1\n"
+
+
+class Own(class_of(sx.Features.of({"x": int}), "Base")):  # type: ignore[misc]
+    """A class that a user derives from that of a schema."""
+
+    @property
+    def double(self) -> int:
+        return int(2 * self.x)
 
 
 def test_a_stub_is_a_module_that_python_reads() -> None:

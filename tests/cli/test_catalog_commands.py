@@ -181,6 +181,10 @@ def test_schemas_and_lenses(data: Path) -> None:
     lens = run("catalog", "show", "x", "--kind", "lens").stdout
     assert "https://example.com/lab" in lens and lens.splitlines()[-1].split() == ["x", "x"]
     assert as_json("show", "X", "--kind", "schema")["version"] == "1.0.0"
+    assert "class Point(sx.PackableSample):\n    x: float" in run("catalog", "stub", "Point", "--kind", "schema").stdout
+    assert "got the lens x@1.0.0" in run("catalog", "stub", "x", "--kind", "lens", code=1).stderr
+    assert run("catalog", "rm", "x@1.0.0", "--kind", "lens", "--yes").stdout == "removed x@1.0.0\n"
+    assert run("catalog", "ls", "--kind", "lens").stdout == ""
     failed = run("catalog", "ls", "--kind", "lens", "--search", "x", code=1)
     assert "expected --search, --tag and --field with datasets only" in failed.stderr
 

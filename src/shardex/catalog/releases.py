@@ -7,7 +7,7 @@ Backends store them as they store datasets; the number of a record among the ver
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -19,13 +19,11 @@ from shardex.catalog.names import check_name, check_version, parse_release
 from shardex.catalog.publish import MOST_NAMES, expect_kind, now, publish
 from shardex.catalog.records import LensRecord, SchemaRecord
 from shardex.catalog.schemas import LEVELS, SchemaChange, class_of, compare_schemas
-from shardex.errors import ArgumentError, CatalogError, LensError, nearest
+from shardex.errors import ArgumentError, CatalogError, FormatError, LensError, nearest
 from shardex.features import Features
 from shardex.samples import Lens, schema_conflicts
 
 R = TypeVar("R", SchemaRecord, LensRecord)
-_class_of = lru_cache(256)(class_of)
-"""The same class for the same schema, so that samples of two lenses have one type."""
 
 
 class Releases(Generic[R]):
@@ -40,11 +38,15 @@ class Releases(Generic[R]):
     def get(self, ref: str) -> R:
         """Return the newest record of ``"Point"``, or that of a version, ``"Point@1.2.0"``."""
         name, version = parse_release(ref)
-        newest = self._backend.read(key := self._key(name))
-        if newest is not None:
-            found = expect_kind(newest, self._kind, key, self._backend)
-            if version in (None, found.version):
-                return found
+        try:
+            newest = self._backend.read(key := self._key(name))
+            found = newest and expect_kind(newest, self._kind, key, self._backend)
+        except FormatError:  # an older version may be undamaged
+            if version is None:
+                raise
+            found = None
+        if found is not None and version in (None, found.version):
+            return found
         older = (one for one in reversed(self._all(name)) if one.version == version)
         if (one := next(older, None)) is None:
             raise self._unknown(name, version)
@@ -170,7 +172,7 @@ class Schemas(Releases[SchemaRecord]):
         The names are checked; nothing of the record is executed.
         """
         record = self.get(ref)
-        return _class_of(record.features, class_name or record.name.rpartition("/")[2])
+        return class_of(record.features, class_name or record.name.rpartition("/")[2])
 
     def _compare(self, old: SchemaRecord, new: SchemaRecord) -> SchemaChange:
         return compare_schemas(old.features, new.features)

@@ -6,11 +6,13 @@ Nothing of a record is executed: a class is made of names that were checked and 
 
 from __future__ import annotations
 
+import copyreg
 import datetime
 import decimal
 import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
@@ -97,8 +99,26 @@ def class_of(features: Features, name: str) -> type[Any]:
     (Reading(x=1.5, note=None), Features(x float32, note text or none))
     """
     _check_identifiers([name, *features], name)
+    return _made(features, name)
+
+
+class _StoredClass(type):
+    """Type of the classes of stored schemas: no module has these, so they are pickled as their schema."""
+
+
+@lru_cache(256)
+def _made(features: Features, name: str) -> type[Any]:
+    """Return the class, the same one for the same schema: samples of two lenses, or processes, have one type."""
     hints = {field: Annotated[_type_of(feature)[1], feature] for field, feature in features.items()}
-    return type(name, (PackableSample,), {"__annotations__": hints, "__module__": __name__})
+    return _StoredClass(name, (PackableSample,), {"__annotations__": hints, "__module__": __name__})
+
+
+def _reduced(kind: type[Any]) -> str | tuple[Any, ...]:
+    is_made = kind.__module__ == __name__  # else it is a subclass that a user has written
+    return (class_of, (Features.of(kind), kind.__name__)) if is_made else kind.__qualname__
+
+
+copyreg.pickle(_StoredClass, _reduced)
 
 
 def stub_of(features: Features, name: str) -> str:

@@ -89,9 +89,8 @@ def ls(
     if searched and kind is not RecordKind.DATASET:
         raise ArgumentError(f"expected --search, --tag and --field with datasets only, got --kind {kind}")
     with Catalog(where) as catalog:
-        found = _all(catalog, kind, prefix)
-        if searched:
-            found = catalog.search(search, tags=tag or (), fields=field or ())
+        about: dict[str, Any] = {"tags": tag or (), "fields": field or ()}
+        found = catalog.search(search, **about) if searched else _names(catalog, kind).list(prefix)
         records = (record for record in found if record.name.startswith(prefix))
         if as_json:
             for record in records:
@@ -103,12 +102,9 @@ def ls(
         print_rows([("name", *heads[kind], "description"), *rows])
 
 
-def _all(catalog: Catalog, kind: RecordKind, prefix: str) -> Iterator[DatasetRecord | SchemaRecord | LensRecord]:
-    """Yield the newest records of one kind."""
-    if kind is RecordKind.DATASET:
-        yield from catalog.list(prefix)
-    else:
-        yield from (catalog.schemas if kind is RecordKind.SCHEMA else catalog.lenses).list(prefix)
+def _names(catalog: Catalog, kind: RecordKind) -> Any:
+    """Return what lists, gets and removes records of a kind."""
+    return {RecordKind.DATASET: catalog, RecordKind.SCHEMA: catalog.schemas, RecordKind.LENS: catalog.lenses}[kind]
 
 
 def _row(record: DatasetRecord | SchemaRecord | LensRecord) -> tuple[str, ...]:
@@ -129,7 +125,7 @@ def show(name: Ref, kind: Kind = RecordKind.DATASET, where: Where = None, as_jso
     catalog, ref = _find(name, where)
     with catalog:
         if kind is not RecordKind.DATASET:
-            _show_release(catalog.schemas.get(ref) if kind is RecordKind.SCHEMA else catalog.lenses.get(ref), as_json)
+            _show_release(_names(catalog, kind).get(ref), as_json)
             return
         record, tags = catalog.get(ref), catalog.tags(parse(ref).name)
     names = [tag for tag, version in tags.items() if version == record.version]
@@ -274,6 +270,7 @@ _COMPARED = ("fingerprint", "samples", "shards", "bytes", "format", "options", "
 def rm(
     name: Ref,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    kind: Kind = RecordKind.DATASET,
     where: Where = None,
     as_json: AsJson = False,
 ) -> None:
@@ -285,7 +282,7 @@ def rm(
         raise typer.Exit(1)
     catalog, own = _find(name, where)
     with catalog:
-        catalog.remove(own)
+        _names(catalog, kind).remove(own)
     if as_json:
         print_json({"removed": own})
     else:
@@ -299,7 +296,7 @@ def export_records(prefix: Prefix = "", where: Where = None, as_json: AsJson = F
     Example: shardex catalog export > catalog.jsonl
     """
     with Catalog(where) as catalog:
-        for names in (catalog, catalog.schemas, catalog.lenses):
+        for names in (_names(catalog, kind) for kind in RecordKind):
             for record in chain.from_iterable(names.history(one.name) for one in names.list(prefix)):
                 print_json(to_plain(record))
 
@@ -335,16 +332,21 @@ def _records_in(file: str) -> Iterator[Record]:
 def stub(
     name: Ref,
     class_name: Annotated[str | None, typer.Option("--name", help="Name of the class.")] = None,
+    kind: Kind = RecordKind.DATASET,
     where: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a class with the fields of a dataset, for editors and type checkers.
+    """Print a class with the fields of a dataset or a schema, for editors and type checkers.
 
     Example: shardex catalog stub corpus > corpus.py
     """
-    record = _record(name, where)
+    catalog, ref = _find(name, where)
+    with catalog:
+        record = _names(catalog, kind).get(ref)
+    if kind is RecordKind.LENS:
+        raise ArgumentError(f"expected a dataset or a schema, got the lens {record}")
     words = "".join(c if c.isalnum() else " " for c in record.name).split()
-    text = stub_of(record.features, class_name or "".join(word.capitalize() for word in words))
+    text = stub_of(record.features, class_name or "".join(word[0].upper() + word[1:] for word in words))
     if as_json:
         print_json({"stub": text})
     else:
