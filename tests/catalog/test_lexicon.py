@@ -12,7 +12,7 @@ import pytest
 import shardex as sx
 from shardex.catalog import DatasetRecord, cid_of
 from shardex.catalog.cid import RAW
-from shardex.catalog.lexicon import ENTRY, OLD_ENTRY, entry_of, key_of, record_of, schema_of
+from shardex.catalog.lexicon import ENTRY, LENS, OLD_ENTRY, OLD_SCHEMA, SCHEMA, entry_of, key_of, record_of, schema_of
 from shardex.catalog.xrpc import Account, StoredRecord
 from shardex.errors import ArgumentError, FormatError
 
@@ -179,3 +179,34 @@ def test_damaged_entries(wrong: dict[str, Any]) -> None:
 def test_fields_that_are_not_known_are_kept() -> None:
     later = msgspec.structs.replace(record(), extra={"later": [1]})
     assert dataset_of(stored(entry_of(later, "", "w"))).extra == {"later": [1]}
+
+
+DEEP: dict[str, Any] = {"type": "string"}
+for _ in range(500):
+    DEEP = {"type": "array", "items": DEEP}
+
+
+@pytest.mark.parametrize(
+    ("collection", "wrong"),
+    [
+        (SCHEMA, {"version": "1.0.0", "schema": {"properties": {"": {"type": "string"}}}}),
+        (SCHEMA, {"version": "1.0.0", "schema": {"properties": {"x": 5}}}),
+        (SCHEMA, {"version": "1.0.0", "schema": [5]}),
+        (SCHEMA, {"version": "1.0.0-rc.1", "schema": {}}),
+        (SCHEMA, {"schema": {}}),
+        (OLD_SCHEMA, {"version": "1.0.0", "fields": [{"name": "x"}]}),
+        (LENS, {"sourceSchema": "at://x/y/z"}),
+        (LENS, {"sourceSchema": "at://x/y/z", "targetSchema": 5}),
+        (LENS, {"sourceSchema": "a", "targetSchema": "b", "getterCode": "os.system"}),
+        (LENS, {"shardexRecord": '{"kind": "lens"}'}),
+    ],
+)
+def test_damaged_schemas_and_lenses(collection: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(FormatError, match=r"at://did:plc:.*expected"):
+        record_of(stored({"name": "a", **wrong}, collection), ACCOUNT)
+
+
+def test_a_schema_of_many_levels_is_refused() -> None:
+    value = {"name": "a", "version": "1.0.0", "schema": {"properties": {"x": DEEP}}}
+    with pytest.raises(FormatError, match="expected"):
+        record_of(stored(value, SCHEMA), ACCOUNT)

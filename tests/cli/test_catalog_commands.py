@@ -170,14 +170,14 @@ def test_schemas_and_lenses(data: Path) -> None:
     code = {"repository": "https://example.com/lab", "commit": "1a2b"}
     catalog.lenses.put("x", source="Point", view="X", fields={"x": "x"}, code=code)
     assert run("catalog", "ls", "--kind", "schema").stdout.splitlines() == [
-        "name         fields  description",
-        "Point@1.0.0  x, y    in the plane",
-        "X@1.0.0      x",
+        "name         description",
+        "Point@1.0.0  in the plane",
+        "X@1.0.0",
     ]
-    assert "x@1.0.0  Point@1.0.0  X@1.0.0" in run("catalog", "ls", "--kind", "lens").stdout
+    assert "x@1.0.0" in run("catalog", "ls", "--kind", "lens").stdout
     assert [run("catalog", "ls", "P", "--kind", kind).stdout for kind in ("dataset", "lens")] == ["", ""]
     shown = run("catalog", "show", "Point@1.0.0", "--kind", "schema").stdout.splitlines()
-    assert shown[0].split() == ["name", "Point@1.0.0"] and shown[-1].split() == ["y", "float32"]
+    assert ["name", "Point"] in map(str.split, shown) and shown[-1].split() == ["y", "float32"]
     lens = run("catalog", "show", "x", "--kind", "lens").stdout
     assert "https://example.com/lab" in lens and lens.splitlines()[-1].split() == ["x", "x"]
     assert as_json("show", "X", "--kind", "schema")["version"] == "1.0.0"

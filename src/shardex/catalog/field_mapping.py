@@ -137,14 +137,11 @@ def compare_lenses(old: LensRecord, new: LensRecord) -> SchemaChange:
     """Return what changed between two versions of a lens: the parts of versions that its schemas and fields raise."""
     found = [*_changed_end("source", old.source, new.source), *_changed_end("view", old.view, new.view)]
     before, after = old.fields or {}, new.fields or {}
-    found += [("major", f"{name} was removed") for name in before if name not in after]
-    for name, origin in after.items():
-        if name not in before:
-            found.append(("minor" if before else "major", f"{name} was added"))
-        elif origin != before[name]:
-            found.append(("major", f"{name} is {origin}, was {before[name]}"))
-    levels = [level for level, _ in found]
-    level = next((one for one in LEVELS if one in levels), "")
+    for name in {**before, **after}:
+        if name not in before or after.get(name) != before[name]:
+            level = "minor" if before and name not in before else "major"
+            found.append((level, f"{name} is {after.get(name, 'removed')}, was {before.get(name, 'not there')}"))
+    level = min((level for level, _ in found), key=LEVELS.index, default="")
     return SchemaChange(level, tuple(text for _, text in found))
 
 

@@ -61,7 +61,7 @@ def with_versions(records: Iterable[R]) -> dict[str, list[R]]:
         found[record.key].append(record)
     return {
         name: [
-            msgspec.structs.replace(record, **{"version" if isinstance(record, DatasetRecord) else "number": number})
+            msgspec.structs.replace(record, **{record.counted: number})
             for number, record in enumerate(sorted(found[name], key=_in_time), 1)
         ]
         for name in sorted(found)

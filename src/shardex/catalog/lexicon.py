@@ -19,7 +19,7 @@ from shardex.catalog.cid import from_lexicon_json
 from shardex.catalog.foreign_entries import foreign_record, name_of
 from shardex.catalog.records import DatasetRecord, LensRecord, R, Record, SchemaRecord, decode, encode, from_plain
 from shardex.catalog.xrpc import Account, StoredRecord
-from shardex.errors import ArgumentError, FormatError
+from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.features import Array, Bytes, Feature, Features, Json, Optional, Sequence, Text, Value
 from shardex.sources import is_local
 
@@ -29,9 +29,14 @@ _DIGITS = "234567abcdefghijklmnopqrstuvwxyz"
 _NO_CHECKSUM = {"algorithm": "none", "digest": ""}
 _ARRAY = {"$ref": "https://alt.science/schemas/atdata-ndarray-bytes/1.0.0#/$defs/ndarray"}
 _BYTES = {"type": "string", "format": "byte", "contentEncoding": "base64"}
-_PRIMITIVES = {"str": {"type": "string"}, "int": {"type": "integer"}, "float": {"type": "number"}}
-_PRIMITIVES |= {"bool": {"type": "boolean"}, "bytes": _BYTES}
-_FEATURES = {"string": Text(), "integer": Value("int64"), "number": Value("float64"), "boolean": Value("bool")}
+_FEATURES: Mapping[str, Feature] = {
+    **dict.fromkeys(("string", "str"), Text()),
+    **dict.fromkeys(("integer", "int"), Value("int64")),
+    **dict.fromkeys(("number", "float"), Value("float64")),
+    **dict.fromkeys(("boolean", "bool"), Value("bool")),
+    "bytes": Bytes(),
+}
+"""Features for the types of JSON schemas, and of fields in old schemas."""
 
 
 def collections_of(key: str) -> tuple[str, str]:
@@ -170,7 +175,15 @@ def record_of(stored: StoredRecord, account: Account) -> Record:
         if collection in (SCHEMA, OLD_SCHEMA):
             return _foreign_schema(stored)
         return _foreign_lens(stored) if collection in (LENS, OLD_LENS) else _foreign(stored, account)
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+    except (
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        RecursionError,
+        SchemaError,
+        msgspec.MsgspecError,
+    ) as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(
@@ -208,48 +221,34 @@ def _foreign_release(stored: StoredRecord, kind: type[R], **known: Any) -> R:
 
 
 def _foreign_schema(stored: StoredRecord) -> SchemaRecord:
-    """Return the record of a schema: JSON schema, or a list of fields in old ones."""
+    """Return the record of a schema: a JSON schema, or a list of fields in old ones."""
     value = stored.value
     body = value.get("schema") or {}
-    properties, required = body.get("properties", {}), body.get("required", [])
-    if "fields" in value:
-        properties = {one["name"]: _property_of(one["fieldType"]) for one in value["fields"]}
-        required = [one["name"] for one in value["fields"] if not one.get("optional")]
-    found = {name: _feature_of(one) for name, one in properties.items()}
-    features = Features({name: one if name in required else Optional(one) for name, one in found.items()})
-    return _foreign_release(stored, SchemaRecord, version=value["version"], schema=features.to_json())
+    fields = [(name, one, name not in body.get("required", ())) for name, one in body.get("properties", {}).items()]
+    fields += [(one["name"], one["fieldType"], one.get("optional", False)) for one in value.get("fields", ())]
+    found = {name: Optional(_feature_of(one)) if optional else _feature_of(one) for name, one, optional in fields}
+    return _foreign_release(stored, SchemaRecord, version=value["version"], schema=Features(found).to_json())
 
 
 def _foreign_lens(stored: StoredRecord) -> LensRecord:
     """Return the record of a lens, whose getter and putter are code somewhere: where is all that is read of them."""
     value = stored.value
-    code = {
-        f"{which} {name}": str(text)
-        for which in ("getter", "putter")
-        for name, text in (value.get(f"{which}Code") or {}).items()
-        if not name.startswith("$")
-    }
+    parts = ((which, value.get(f"{which}Code") or {}) for which in ("getter", "putter"))
+    code = {f"{which} {name}": str(text) for which, part in parts for name, text in part.items() if name[:1] != "$"}
     ends = {"source": value["sourceSchema"], "view": value["targetSchema"]}
     return _foreign_release(stored, LensRecord, version=value.get("version", "1.0.0"), code=code, **ends)
 
 
-def _property_of(kind: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the JSON schema of the type of a field in an old schema."""
-    name = kind["$type"].rpartition("#")[2]
-    if name == "array":
-        return {"type": "array", "items": _property_of(kind["items"])}
-    return _ARRAY if name == "ndarray" else _PRIMITIVES.get(kind.get("primitive", ""), {})
-
-
 def _feature_of(plain: Mapping[str, Any]) -> Feature:
-    """Return the feature for a JSON schema: any JSON value if it says nothing that is known here."""
-    if "ndarray" in str(plain.get("$ref", "")):
+    """Return the feature for a type: any JSON value if it says nothing that is known here."""
+    name, reference = plain.get("primitive") or plain.get("type"), f"{plain.get('$type')} {plain.get('$ref')}"
+    if "ndarray" in reference:
         return Array()
+    if name == "array" or "#array" in reference:
+        return Sequence(_feature_of(plain.get("items") or {}))
     if plain.get("format") == "byte" or plain.get("contentEncoding") == "base64":
         return Bytes()
-    if plain.get("type") == "array":
-        return Sequence(_feature_of(plain.get("items") or {}))
-    return _FEATURES.get(str(plain.get("type")), Json())
+    return _FEATURES.get(str(name), Json())
 
 
 def _metadata_of(plain: Any) -> Any:

@@ -35,13 +35,6 @@ class Address(NamedTuple):
         return f"{self.name}{'@' if isinstance(self.which, int) else ':'}{self.which}"
 
 
-class Release(NamedTuple):
-    """The name of a schema or a lens, and its semantic version; None for the newest one."""
-
-    name: str
-    version: str | None = None
-
-
 def is_reference(what: Any) -> bool:
     """Return True for names of catalogs, which begin with "@", and for the dicts that ``ds.reference()`` returns."""
     return what.startswith("@") if isinstance(what, str) else isinstance(what, Mapping) and REFERENCE in what
@@ -97,13 +90,13 @@ def check_version(version: object) -> str:
     raise ArgumentError(f"expected a semantic version such as '1.2.0', three numbers, got {version!r:.200}")
 
 
-def parse_release(text: object) -> Release:
-    """Return the parts of the name of a schema or a lens with an optional semantic version.
+def parse_release(text: object) -> tuple[str, str | None]:
+    """Return the name of a schema or a lens, and its semantic version, None for the newest one.
 
     >>> parse_release("Point@1.2.0"), parse_release("team/Point")
-    (Release(name='Point', version='1.2.0'), Release(name='team/Point', version=None))
+    (('Point', '1.2.0'), ('team/Point', None))
     """
     if not isinstance(text, str):
         raise ArgumentError(f"expected a name such as 'Point@1.2.0', got {type(text).__name__}")
     name, at, version = text.partition("@")
-    return Release(check_name(name), check_version(version) if at else None)
+    return check_name(name), check_version(version) if at else None

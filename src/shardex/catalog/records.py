@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -81,26 +81,34 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What a catalog stores: one version of a dataset, a schema or a lens."""
+    """What a catalog stores, under a key and a number: one version of a dataset, a schema or a lens."""
 
-    @property
-    def name(self) -> str:
-        """The name by which users know it."""
-        raise NotImplementedError
+    folder: ClassVar[str] = ""
+    """Begin of the keys of a kind; the key of a dataset is its name."""
+    counted: ClassVar[str] = "version"
+    """The field with the number, which counts the versions of a name."""
+    if TYPE_CHECKING:  # what all kinds have
+        name: str
+        version: Any
+        description: str
+        created: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
 
     @property
     def key(self) -> str:
         """The name under which backends store it."""
-        raise NotImplementedError
+        return self.folder + self.name
 
     @property
     def number(self) -> int:
         """The number under which backends store it."""
-        raise NotImplementedError
+        return int(self.version)
 
     def says_the_same(self, other: Any) -> bool:
         """Return True if only number and time differ."""
-        raise NotImplementedError
+        return bool(self == msgspec.structs.replace(other, created=self.created, **{self.counted: self.number}))
 
 
 class DatasetRecord(Content, Record, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -120,30 +128,15 @@ class DatasetRecord(Content, Record, frozen=True, kw_only=True, omit_defaults=Tr
     extra: dict[str, Any] = {}
     """Fields that this version of shardex does not know."""
 
-    def __str__(self) -> str:
-        return f"{self.name}@{self.version}"
-
-    @property
-    def key(self) -> str:
-        return self.name
-
-    @property
-    def number(self) -> int:
-        return self.version
-
     def reference(self) -> dict[str, Any]:
         """Return a small dict that `open` takes, and `Dataset.reference` returns for the same data."""
         return to_reference(self, self.name, self.version, trusted=self.trusted)
-
-    def says_the_same(self, other: Any) -> bool:
-        return bool(self == msgspec.structs.replace(other, version=self.version, created=self.created))
 
 
 class ReleaseRecord(Record, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="release"):
     """What schemas and lenses have in common: a name, a semantic version, and which of its versions it is."""
 
-    folder: ClassVar[str]
-    """Begin of the names under which backends store this kind; names of datasets do not begin so."""
+    counted = "number"
     name: Name
     version: Annotated[str, Meta(pattern=f"^{VERSION}$")]
     number: Number
@@ -153,16 +146,6 @@ class ReleaseRecord(Record, frozen=True, kw_only=True, omit_defaults=True, tag_f
     created: Line = ""
     extra: dict[str, Any] = {}
     """Fields that this version of shardex does not know."""
-
-    def __str__(self) -> str:
-        return f"{self.name}@{self.version}"
-
-    @property
-    def key(self) -> str:
-        return f"{self.folder}{self.name}"
-
-    def says_the_same(self, other: Any) -> bool:
-        return bool(self == msgspec.structs.replace(other, number=self.number, created=self.created))
 
 
 class SchemaRecord(ReleaseRecord, frozen=True, kw_only=True, omit_defaults=True, tag="schema"):

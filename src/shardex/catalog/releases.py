@@ -6,8 +6,8 @@ Backends store them as they store datasets; the number of a record among the ver
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -19,7 +19,7 @@ from shardex.catalog.names import check_name, check_version, parse_release
 from shardex.catalog.publish import MOST_NAMES, expect_kind, now, publish
 from shardex.catalog.records import LensRecord, SchemaRecord
 from shardex.catalog.schemas import LEVELS, SchemaChange, class_of, compare_schemas
-from shardex.errors import ArgumentError, CatalogError, FormatError, LensError, nearest
+from shardex.errors import ArgumentError, CatalogError, LensError, nearest
 from shardex.features import Features
 from shardex.samples import Lens, schema_conflicts
 
@@ -31,6 +31,7 @@ class Releases(Generic[R]):
 
     _kind: type[R]
     _noun: str
+    _compare: Callable[[R, R], SchemaChange]
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -38,19 +39,14 @@ class Releases(Generic[R]):
     def get(self, ref: str) -> R:
         """Return the newest record of ``"Point"``, or that of a version, ``"Point@1.2.0"``."""
         name, version = parse_release(ref)
-        try:
+        if version is None:
             newest = self._backend.read(key := self._key(name))
-            found = newest and expect_kind(newest, self._kind, key, self._backend)
-        except FormatError:  # an older version may be undamaged
-            if version is None:
-                raise
-            found = None
-        if found is not None and version in (None, found.version):
-            return found
-        older = (one for one in reversed(self._all(name)) if one.version == version)
-        if (one := next(older, None)) is None:
+            found = None if newest is None else expect_kind(newest, self._kind, key, self._backend)
+        else:
+            found = next((one for one in self._all(name) if one.version == version), None)
+        if found is None:
             raise self._unknown(name, version)
-        return one
+        return found
 
     def list(self, prefix: str = "") -> Iterator[R]:
         """Yield the newest record of each name that begins with `prefix`, sorted by name."""
@@ -126,9 +122,6 @@ class Releases(Generic[R]):
         first = "1.0.0" if newest is None else least
         return msgspec.structs.replace(made, version=given or max(first, least, key=_numbers))
 
-    def _compare(self, old: R, new: R) -> SchemaChange:
-        raise NotImplementedError
-
 
 class Schemas(Releases[SchemaRecord]):
     """The schemas of a catalog.
@@ -144,6 +137,7 @@ class Schemas(Releases[SchemaRecord]):
     """
 
     _kind, _noun = SchemaRecord, "schema"
+    _compare = staticmethod(lambda old, new: compare_schemas(old.features, new.features))
 
     def put(
         self,
@@ -174,9 +168,6 @@ class Schemas(Releases[SchemaRecord]):
         record = self.get(ref)
         return class_of(record.features, class_name or record.name.rpartition("/")[2])
 
-    def _compare(self, old: SchemaRecord, new: SchemaRecord) -> SchemaChange:
-        return compare_schemas(old.features, new.features)
-
 
 class Lenses(Releases[LensRecord]):
     """The lenses of a catalog: which fields of one published schema become which fields of another.
@@ -191,11 +182,7 @@ class Lenses(Releases[LensRecord]):
     Mark(x=0.5, unit='m')
     """
 
-    _kind, _noun = LensRecord, "lens"
-
-    @cached_property
-    def _schemas(self) -> Schemas:
-        return Schemas(self._backend)
+    _kind, _noun, _compare = LensRecord, "lens", staticmethod(compare_lenses)
 
     def put(
         self,
@@ -215,7 +202,7 @@ class Lenses(Releases[LensRecord]):
         constant ``{"value": 3}``. Fields that are not in it are those of the same name, and None if the view allows it.
         With `code` and without `fields`, the lens is code elsewhere, which `load` does not run.
         """
-        ends = [self._schemas.get(one) for one in (source, view)]
+        ends = [Schemas(self._backend).get(one) for one in (source, view)]
         mapped = None if fields is None and code else origins_of(fields or {}, ends[0].features, ends[1].features, name)
         known = {"source": str(ends[0]), "view": str(ends[1]), "fields": mapped}
         return self._publish(name, version, {**known, "description": description, "code": code})
@@ -238,18 +225,16 @@ class Lenses(Releases[LensRecord]):
 
     def _end(self, ref: str, given: type[Any] | None) -> type[Any]:
         """Return the class of a schema: the given one if it fits."""
+        schemas = Schemas(self._backend)
         if given is None:
-            return self._schemas.load(ref)
-        if problems := schema_conflicts(self._schemas.get(ref).features, Features.of(given)):
+            return schemas.load(ref)
+        if problems := schema_conflicts(schemas.get(ref).features, Features.of(given)):
             raise LensError(f"expected a class that fits the schema {ref}, got {given.__name__}: {'; '.join(problems)}")
         return given
 
     def find(self, source: str | None = None, view: str | None = None) -> Iterator[LensRecord]:
         """Yield the newest version of each lens from a schema, or to one, or both; a name alone is any version."""
         return (one for one in self.list() if _is_of(source, one.source) and _is_of(view, one.view))
-
-    def _compare(self, old: LensRecord, new: LensRecord) -> SchemaChange:
-        return compare_lenses(old, new)
 
 
 def _is_of(wanted: str | None, ref: str) -> bool:

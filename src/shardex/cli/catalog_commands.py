@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from itertools import chain, pairwise
 from typing import Annotated, Any
@@ -98,8 +98,8 @@ def ls(
             return
         rows = [_row(record) for record in records]
     if rows:
-        heads = {"dataset": ("samples", "format"), "schema": ("fields",), "lens": ("source", "view")}
-        print_rows([("name", *heads[kind], "description"), *rows])
+        shown = ("samples", "format") if kind is RecordKind.DATASET else ()
+        print_rows([("name", *shown, "description"), *rows])
 
 
 def _names(catalog: Catalog, kind: RecordKind) -> Any:
@@ -107,13 +107,9 @@ def _names(catalog: Catalog, kind: RecordKind) -> Any:
     return {RecordKind.DATASET: catalog, RecordKind.SCHEMA: catalog.schemas, RecordKind.LENS: catalog.lenses}[kind]
 
 
-def _row(record: DatasetRecord | SchemaRecord | LensRecord) -> tuple[str, ...]:
-    about = _first_line(record.description)
-    if isinstance(record, DatasetRecord):
-        return str(record), f"{record.samples:,}", record.format, about
-    if isinstance(record, SchemaRecord):
-        return str(record), ", ".join(record.schema)[:60], about
-    return str(record), record.source, record.view, about
+def _row(record: Record) -> tuple[str, ...]:
+    shown = (f"{record.samples:,}", record.format) if isinstance(record, DatasetRecord) else ()
+    return str(record), *shown, _first_line(record.description)
 
 
 @group.command()
@@ -155,17 +151,14 @@ def show(name: Ref, kind: Kind = RecordKind.DATASET, where: Where = None, as_jso
 
 
 def _show_release(record: SchemaRecord | LensRecord, as_json: bool) -> None:
+    plain = to_plain(record)
     if as_json:
-        print_json(to_plain(record))
+        print_json(plain)
         return
-    if isinstance(record, SchemaRecord):
-        head, ends, fields = "feature", dict[str, str](), {name: str(one) for name, one in record.features.items()}
-    else:
-        head, ends = "origin", {"source": record.source, "view": record.view}
-        fields = {name: str(one) for name, one in (record.fields or {}).items()}
-    code = {f"code {name}": value for name, value in record.code.items()}
-    print_rows({"name": record, "description": record.description, **ends, **code, **record.extra}.items())
+    print_rows((fact, value) for fact, value in plain.items() if fact not in ("schema", "fields", "number"))
     print()
+    fields: Mapping[str, Any] = record.features if isinstance(record, SchemaRecord) else record.fields or {}
+    head = "feature" if isinstance(record, SchemaRecord) else "origin"
     print_rows([("field", head), *fields.items()])
 
 
