@@ -31,11 +31,11 @@ __all__ = [
     "UNKNOWN",
     "Backend",
     "Catalog",
+    "CatalogRecord",
     "Content",
     "DatasetRecord",
     "LensRecord",
     "Parent",
-    "Record",
     "RecordQuery",
     "Resolved",
     "SchemaRecord",
@@ -62,11 +62,11 @@ if TYPES:
     from shardex.catalog.foreign_entries import UNKNOWN
     from shardex.catalog.names import is_reference, parse
     from shardex.catalog.records import (
+        CatalogRecord,
         Content,
         DatasetRecord,
         LensRecord,
         Parent,
-        Record,
         RecordQuery,
         SchemaRecord,
         decode,
@@ -84,8 +84,8 @@ else:
             "cid": "check_cid cid_of encode_dag_cbor",
             "foreign_entries": "UNKNOWN",
             "names": "is_reference parse",
-            "records": "Content DatasetRecord LensRecord Parent Record RecordQuery SchemaRecord decode encode to_plain "
-            "to_reference",
+            "records": "CatalogRecord Content DatasetRecord LensRecord Parent RecordQuery SchemaRecord decode encode "
+            "to_plain to_reference",
             "schemas": "class_of compare_schemas stub_of",
         },
     )

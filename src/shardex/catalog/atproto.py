@@ -29,7 +29,7 @@ from shardex.catalog.lexicon import (
     release_of,
     schema_of,
 )
-from shardex.catalog.records import DatasetRecord, LensRecord, Record, SchemaRecord
+from shardex.catalog.records import CatalogRecord, DatasetRecord, LensRecord, SchemaRecord
 from shardex.catalog.xrpc import Account, StoredRecord, XrpcClient, find_account
 from shardex.errors import AccessDeniedError, AddressError, ConflictError, FormatError, RemoteWriteError
 from shardex.sources import credentials
@@ -55,12 +55,12 @@ class AtprotoAccount(Backend):
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    def head(self, name: str) -> tuple[Record | None, int]:
+    def head(self, name: str) -> tuple[CatalogRecord | None, int]:
         """Return the newest record and the last number, by two requests."""
         newest, used = self._numbers(name)
         return (self._record(name, newest) if newest else None), used
 
-    def read(self, name: str, which: int | str | None = None) -> Record | None:
+    def read(self, name: str, which: int | str | None = None) -> CatalogRecord | None:
         """Return a record: by one request if `which` is a number, else by two."""
         if isinstance(which, str):
             label = self._label(name, which)
@@ -74,7 +74,7 @@ class AtprotoAccount(Backend):
         foreign = self._foreign(name).get(name, [])
         return next((one for one in reversed(foreign) if which in (None, one.number)), None)
 
-    def history(self, name: str) -> list[Record]:
+    def history(self, name: str) -> list[CatalogRecord]:
         """Return all records of a name, each by one request."""
         used = self._numbers(name)[1]
         if not used:
@@ -87,9 +87,9 @@ class AtprotoAccount(Backend):
         own = {str(one.value.get("name")) for one in self._labels() if _number(one.value, "used")}
         return iter(sorted(name for name in {*own, *self._foreign(prefix)} if name.startswith(prefix)))
 
-    def newest(self, prefix: str = "") -> Iterator[Record]:
+    def newest(self, prefix: str = "") -> Iterator[CatalogRecord]:
         """Yield the newest records; all entries are listed."""
-        own: dict[str, Record] = {}
+        own: dict[str, CatalogRecord] = {}
         foreign = []
         for stored, record in self._entries(prefix):
             if not _is_own(stored, record):
@@ -108,7 +108,7 @@ class AtprotoAccount(Backend):
         values = [one.value for one in self._labels() if one.value.get("name") == name]
         return {str(one["version"]): number for one in values if (number := _number(one, "tagged"))}
 
-    def _record(self, name: str, version: int) -> Record | None:
+    def _record(self, name: str, version: int) -> CatalogRecord | None:
         stored = self._client.get_record(self._account.did, collections_of(name)[0], key_of(name, str(version)))
         record = record_of(stored, self._account) if stored else None
         if record and (record.key, record.number) != (name, version):
@@ -131,7 +131,7 @@ class AtprotoAccount(Backend):
     def _labels(self) -> Iterator[StoredRecord]:
         return self._client.list_records(self._account.did, LABEL)
 
-    def _entries(self, key: str) -> Iterator[tuple[StoredRecord, Record]]:
+    def _entries(self, key: str) -> Iterator[tuple[StoredRecord, CatalogRecord]]:
         """Yield all records of the kind of a key, also those of other programs, with a warning for damaged ones."""
         for collection in collections_of(key):
             for stored in self._client.list_records(self._account.did, collection):
@@ -140,7 +140,7 @@ class AtprotoAccount(Backend):
                 if record := readable(partial(record_of, stored, self._account)):
                     yield stored, record
 
-    def _foreign(self, key: str) -> dict[str, list[Record]]:
+    def _foreign(self, key: str) -> dict[str, list[CatalogRecord]]:
         """Return the records of the kind of a key that other programs wrote, by name."""
         return with_versions(record for stored, record in self._entries(key) if not _is_own(stored, record))
 
@@ -150,7 +150,7 @@ class AtprotoAccount(Backend):
 
     # -- writing ----------------------------------------------------------------------------------------------
 
-    def append(self, name: str, version: int, record: Record | None) -> bool:
+    def append(self, name: str, version: int, record: CatalogRecord | None) -> bool:
         """Create the entry and move the label, in one commit."""
         writer, collection, key = secrets.token_hex(8), collections_of(name)[0], key_of(name, str(version))
 
@@ -272,7 +272,7 @@ def _number(label: dict[str, Any], name: str) -> int:
     return number
 
 
-def _is_own(stored: StoredRecord, record: Record) -> bool:
+def _is_own(stored: StoredRecord, record: CatalogRecord) -> bool:
     return stored.key == key_of(record.key, str(record.number)) and "shardexRecord" in stored.value
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from shardex.catalog.records import DatasetRecord, Record, RecordQuery
+from shardex.catalog.records import CatalogRecord, DatasetRecord, RecordQuery
 from shardex.errors import AddressError, ArgumentError, FormatError
 from shardex.plugins import load, plugins
 from shardex.sources import absolute_path, is_url, redact_url
@@ -53,18 +53,18 @@ class Backend(ABC):
     """True if others may write here: what records name is then bounded (see `addresses`)."""
 
     @abstractmethod
-    def head(self, name: str) -> tuple[Record | None, int]:
+    def head(self, name: str) -> tuple[CatalogRecord | None, int]:
         """Return the newest record of a name, and the highest number that was ever used (0 for an unknown name)."""
 
     @abstractmethod
-    def read(self, name: str, which: int | str | None = None) -> Record | None:
+    def read(self, name: str, which: int | str | None = None) -> CatalogRecord | None:
         """Return the record with this number or tag, or the newest one; None if there is none. One request if possible.
 
         A tag may name a version that was removed.
         """
 
     @abstractmethod
-    def append(self, name: str, version: int, record: Record | None) -> bool:
+    def append(self, name: str, version: int, record: CatalogRecord | None) -> bool:
         """Use the next number: durably store a record, or None for a number that was removed; return True.
 
         Return False and change nothing if the number is used. `version` is one more than a number that `head` has
@@ -76,7 +76,7 @@ class Backend(ABC):
         """Remove a record; its number stays used."""
 
     @abstractmethod
-    def history(self, name: str) -> list[Record]:
+    def history(self, name: str) -> list[CatalogRecord]:
         """Return all records of a name, oldest first; damaged ones are left out, with a warning (`readable`)."""
 
     @abstractmethod
@@ -94,7 +94,7 @@ class Backend(ABC):
     def set_tag(self, name: str, tag: str, version: int | None) -> None:
         """Let a tag name a version, or remove the tag. Of several callers the last one decides."""
 
-    def newest(self, prefix: str = "") -> Iterator[Record]:
+    def newest(self, prefix: str = "") -> Iterator[CatalogRecord]:
         """Yield the newest record of each name that begins with `prefix`, sorted by name; with a warning for others."""
         found = (readable(partial(self.read, name)) for name in self.names(prefix))
         return (record for record in found if record is not None)

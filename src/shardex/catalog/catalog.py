@@ -21,7 +21,15 @@ from shardex.catalog.backend import Backend, backend_at
 from shardex.catalog.mounts import default_catalog, mounted, mounts, split_mount
 from shardex.catalog.names import Address, check_name, check_tag, parse
 from shardex.catalog.publish import MOST_NAMES, expect_kind, now, publish
-from shardex.catalog.records import Content, DatasetRecord, Described, Parent, Record, RecordQuery, from_reference
+from shardex.catalog.records import (
+    CatalogRecord,
+    Content,
+    DatasetRecord,
+    Described,
+    Parent,
+    RecordQuery,
+    from_reference,
+)
 from shardex.catalog.releases import Lenses, Schemas
 from shardex.errors import ArgumentError, CatalogError, ConflictError, FormatError, nearest
 
@@ -244,7 +252,7 @@ class Catalog:
 
     # -- copies -----------------------------------------------------------------------------------------------
 
-    def copy_from(self, records: Iterable[Record], *, trusted: bool = False) -> int:
+    def copy_from(self, records: Iterable[CatalogRecord], *, trusted: bool = False) -> int:
         """Add records of another catalog with their versions, and return how many were new.
 
         `records` are sorted by version. They may name local files, now and later, only if `trusted` is True. Raises

@@ -17,7 +17,16 @@ import msgspec
 
 from shardex.catalog.cid import from_lexicon_json
 from shardex.catalog.foreign_entries import foreign_record, name_of
-from shardex.catalog.records import DatasetRecord, LensRecord, R, Record, SchemaRecord, decode, encode, from_plain
+from shardex.catalog.records import (
+    CatalogRecord,
+    DatasetRecord,
+    LensRecord,
+    R,
+    SchemaRecord,
+    decode,
+    encode,
+    from_plain,
+)
 from shardex.catalog.xrpc import Account, StoredRecord
 from shardex.errors import ArgumentError, FormatError, SchemaError
 from shardex.features import Array, Bytes, Feature, Features, Json, Optional, Sequence, Text, Value
@@ -165,7 +174,7 @@ def _json_schema(plain: Mapping[str, Any]) -> dict[str, Any]:
 # -- reading --------------------------------------------------------------------------------------------------
 
 
-def record_of(stored: StoredRecord, account: Account) -> Record:
+def record_of(stored: StoredRecord, account: Account) -> CatalogRecord:
     """Return the record of an entry, a schema or a lens, whoever wrote it; of a foreign one, the number is 1."""
     text = stored.value.get("shardexRecord")
     if isinstance(text, str):

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from shardex.catalog.backend import Backend
-from shardex.catalog.records import Record
+from shardex.catalog.records import CatalogRecord
 from shardex.errors import ConflictError, FormatError
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=CatalogRecord)
 _ATTEMPTS = 1000
 MOST_NAMES = 2000
 """Number of names among which the nearest one to an unknown name is looked for."""

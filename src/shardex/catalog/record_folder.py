@@ -16,7 +16,7 @@ import msgspec
 
 from shardex.catalog.backend import Backend, readable
 from shardex.catalog.names import PART
-from shardex.catalog.records import MOST_BYTES, Record, decode, encode
+from shardex.catalog.records import MOST_BYTES, CatalogRecord, decode, encode
 from shardex.errors import FormatError, NotFoundError, RemoteChangedError, SourceError, TruncatedShardError
 from shardex.sources import Place, place_of, redact_url
 
@@ -59,7 +59,7 @@ class RecordFolder(Backend):
     def _numbers(self, place: Place, folder: str) -> list[int]:
         return sorted(int(match[1]) for match in map(_FILE.fullmatch, place.names(f"{folder}/")) if match)
 
-    def _record(self, place: Place, name: str, version: int) -> Record | None:
+    def _record(self, place: Place, name: str, version: int) -> CatalogRecord | None:
         """Return a record; None if it was removed, or never made."""
         path = _path(name, version)
         try:
@@ -75,17 +75,17 @@ class RecordFolder(Backend):
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    def head(self, name: str) -> tuple[Record | None, int]:
+    def head(self, name: str) -> tuple[CatalogRecord | None, int]:
         """Return the newest record and the last number."""
         place = self._place()
         numbers = self._numbers(place, name)
         return self._newest_of(place, name, numbers), max(numbers, default=0)
 
-    def _newest_of(self, place: Place, name: str, numbers: Iterable[int]) -> Record | None:
+    def _newest_of(self, place: Place, name: str, numbers: Iterable[int]) -> CatalogRecord | None:
         found = (self._record(place, name, number) for number in sorted(numbers, reverse=True))
         return next((one for one in found if one is not None), None)
 
-    def read(self, name: str, which: int | str | None = None) -> Record | None:
+    def read(self, name: str, which: int | str | None = None) -> CatalogRecord | None:
         """Return a record by number or tag, or the newest one."""
         if which is None:
             return self.head(name)[0]
@@ -93,7 +93,7 @@ class RecordFolder(Backend):
         version = which if isinstance(which, int) else self._tagged(place, name, which)
         return None if version is None else self._record(place, name, version)
 
-    def history(self, name: str) -> list[Record]:
+    def history(self, name: str) -> list[CatalogRecord]:
         """Return all records of a name."""
         place = self._place()
         numbers = self._numbers(place, name)
@@ -104,7 +104,7 @@ class RecordFolder(Backend):
         """Yield all names."""
         return iter(sorted(self._versions(self._place(), prefix)))
 
-    def newest(self, prefix: str = "") -> Iterator[Record]:
+    def newest(self, prefix: str = "") -> Iterator[CatalogRecord]:
         """Yield the newest records, some hundred at a time."""
         place = self._place()
         versions = iter(sorted(self._versions(place, prefix).items()))
@@ -137,7 +137,7 @@ class RecordFolder(Backend):
 
     # -- writing ----------------------------------------------------------------------------------------------
 
-    def append(self, name: str, version: int, record: Record | None) -> bool:
+    def append(self, name: str, version: int, record: CatalogRecord | None) -> bool:
         """Create the file of a record, if there is none."""
         data = _TOMBSTONE if record is None else encode(record)
         return self._place().put_if_absent(_path(name, version), data)

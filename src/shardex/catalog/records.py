@@ -24,7 +24,7 @@ from shardex.features import Features
 MOST_BYTES = 4 << 20
 """Size of a record: enough for ten thousand URLs, and small enough to read one from a stranger."""
 S = TypeVar("S", bound=msgspec.Struct)
-R = TypeVar("R", bound="Record")
+R = TypeVar("R", bound="CatalogRecord")
 Line = Annotated[str, Meta(max_length=4000)]
 Text = Annotated[str, Meta(max_length=100_000)]
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
@@ -80,7 +80,7 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.name}@{self.version}" if self.name else self.fingerprint
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class CatalogRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a catalog stores, under a key and a number: one version of a dataset, a schema or a lens."""
 
     folder: ClassVar[str] = ""
@@ -111,7 +111,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self == msgspec.structs.replace(other, created=self.created, **{self.counted: self.number}))
 
 
-class DatasetRecord(Content, Record, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class DatasetRecord(Content, CatalogRecord, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One version of a dataset in a catalog."""
 
     name: Name
@@ -133,7 +133,7 @@ class DatasetRecord(Content, Record, frozen=True, kw_only=True, omit_defaults=Tr
         return to_reference(self, self.name, self.version, trusted=self.trusted)
 
 
-class ReleaseRecord(Record, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="release"):
+class ReleaseRecord(CatalogRecord, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="release"):
     """What schemas and lenses have in common: a name, a semantic version, and which of its versions it is."""
 
     counted = "number"
@@ -198,7 +198,7 @@ class Described(Protocol):
 # -- JSON -----------------------------------------------------------------------------------------------------
 
 
-def encode(record: Record) -> bytes:
+def encode(record: CatalogRecord) -> bytes:
     """Return a record as JSON; raises ArgumentError if it has a value that `decode` would refuse."""
     data = msgspec.json.encode(to_plain(record))
     try:
@@ -208,13 +208,13 @@ def encode(record: Record) -> bytes:
     return data
 
 
-def to_plain(record: Record) -> dict[str, Any]:
+def to_plain(record: CatalogRecord) -> dict[str, Any]:
     """Return a record as JSON values; fields that are not known come first, so that they replace none."""
     plain = msgspec.to_builtins(record)
     return {**plain.pop("extra", {}), **plain}
 
 
-def decode(data: Any, where: str) -> Record:
+def decode(data: Any, where: str) -> CatalogRecord:
     """Return the record of JSON bytes; `where` names it in errors.
 
     >>> text = b'{"name": "a", "version": 1, "fingerprint": "0", "urls": ["/a"], "format": "tar", "samples": "5"}'

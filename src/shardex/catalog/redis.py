@@ -32,7 +32,7 @@ from urllib.parse import unquote
 from shardex.catalog.backend import Backend, readable
 from shardex.catalog.foreign_entries import record_of_redis, with_versions
 from shardex.catalog.names import PART
-from shardex.catalog.records import DatasetRecord, Record, RecordQuery, decode, encode, searched, words_in
+from shardex.catalog.records import CatalogRecord, DatasetRecord, RecordQuery, decode, encode, searched, words_in
 from shardex.errors import (
     AccessDeniedError,
     AddressError,
@@ -130,11 +130,11 @@ class RedisServer(Backend):
         self._entries_until, self._entries_kept = 0.0, dict[str, list[DatasetRecord]]()
         self._keeps_keys = False
 
-    def head(self, name: str) -> tuple[Record | None, int]:
+    def head(self, name: str) -> tuple[CatalogRecord | None, int]:
         text, used = self._run("head", [self._versions(name)])
         return self._decode(text, name), int(used)
 
-    def read(self, name: str, which: int | str | None = None) -> Record | None:
+    def read(self, name: str, which: int | str | None = None) -> CatalogRecord | None:
         keys = [self._versions(name), self._tags(name)]
         found = self._decode(self._run("read", keys, [which or ""]), name)
         if found is None and not isinstance(which, str) and not self._knows(name):
@@ -142,7 +142,7 @@ class RedisServer(Backend):
             found = next((one for one in reversed(of_atdata) if which in (None, one.version)), None)
         return found
 
-    def append(self, name: str, version: int, record: Record | None) -> bool:
+    def append(self, name: str, version: int, record: CatalogRecord | None) -> bool:
         self._check_keeps_keys()
         terms = [secrets.token_hex(8), *(_terms(record) if isinstance(record, DatasetRecord) else ())]
         text = encode(record) if record else b""
@@ -151,7 +151,7 @@ class RedisServer(Backend):
     def remove(self, name: str, version: int) -> None:
         self._run("remove", self._changed(name), [name, version])
 
-    def history(self, name: str) -> list[Record]:
+    def history(self, name: str) -> list[CatalogRecord]:
         with self._errors():
             found = self._client.hgetall(self._versions(name))
         texts = (found[number] for number in sorted(found, key=int))
@@ -173,7 +173,7 @@ class RedisServer(Backend):
             else:
                 self._client.hset(self._tags(name), tag, str(version))
 
-    def newest(self, prefix: str = "") -> Iterator[Record]:
+    def newest(self, prefix: str = "") -> Iterator[CatalogRecord]:
         return self._newest_of(self.names(prefix))
 
     def search(self, query: RecordQuery) -> Iterator[DatasetRecord]:
@@ -214,7 +214,7 @@ class RedisServer(Backend):
         """Return the keys that a change of a name writes."""
         return [self._versions(name), self._key("terms", name), self._key("names"), self._key("index")]
 
-    def _decode(self, text: bytes | None, name: str) -> Record | None:
+    def _decode(self, text: bytes | None, name: str) -> CatalogRecord | None:
         return decode(text, f"{self.url}: {name}") if text else None
 
     def _knows(self, name: str) -> bool:
@@ -231,7 +231,7 @@ class RedisServer(Backend):
                 return
             begin = b"(" + found[-1]
 
-    def _newest_of(self, names: Iterable[str]) -> Iterator[Record]:
+    def _newest_of(self, names: Iterable[str]) -> Iterator[CatalogRecord]:
         """Yield the newest record of each name, some hundred by one request."""
         rest = iter(names)
         while chunk := list(islice(rest, _CHUNK)):

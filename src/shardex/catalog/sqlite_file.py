@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from shardex.catalog.backend import Backend, readable
-from shardex.catalog.records import DatasetRecord, Record, RecordQuery, decode, encode, searched, words_in
+from shardex.catalog.records import CatalogRecord, DatasetRecord, RecordQuery, decode, encode, searched, words_in
 from shardex.errors import FormatError, SourceError, StorageFullError, storage_errors
 from shardex.sources import absolute_path
 
@@ -165,13 +165,13 @@ class SqliteFile(Backend):
 
     # -- reading ----------------------------------------------------------------------------------------------
 
-    def head(self, name: str) -> tuple[Record | None, int]:
+    def head(self, name: str) -> tuple[CatalogRecord | None, int]:
         """Return the newest record and the last number."""
         for last, record in self._rows(f"SELECT last, {_NEWEST} FROM names WHERE name = ?", name):
             return None if record is None else self._decode(record, name), last
         return None, 0
 
-    def read(self, name: str, which: int | str | None = None) -> Record | None:
+    def read(self, name: str, which: int | str | None = None) -> CatalogRecord | None:
         """Return a record by number or tag, or the newest one."""
         if which is None:
             return self.head(name)[0]
@@ -181,7 +181,7 @@ class SqliteFile(Backend):
             return self._decode(record, name)
         return None
 
-    def history(self, name: str) -> list[Record]:
+    def history(self, name: str) -> list[CatalogRecord]:
         """Return all records of a name."""
         query = "SELECT record FROM records JOIN names ON names.id = records.name WHERE names.name = ? ORDER BY version"
         found = [readable(partial(self._decode, data, name)) for (data,) in self._rows(query, name)]
@@ -191,7 +191,7 @@ class SqliteFile(Backend):
         """Yield all names, page by page."""
         return (name for name, _ in self._pages("NULL", prefix))
 
-    def newest(self, prefix: str = "") -> Iterator[Record]:
+    def newest(self, prefix: str = "") -> Iterator[CatalogRecord]:
         """Yield the newest records, page by page."""
         for name, data in self._pages(_NEWEST, prefix):
             if data is not None and (record := readable(partial(self._decode, data, name))) is not None:
@@ -233,12 +233,12 @@ class SqliteFile(Backend):
                 if isinstance(record, DatasetRecord) and exactly.matches(record):
                     yield record
 
-    def _decode(self, data: bytes, name: str) -> Record:
+    def _decode(self, data: bytes, name: str) -> CatalogRecord:
         return decode(data, f"{self.url}: {name}")
 
     # -- writing ----------------------------------------------------------------------------------------------
 
-    def append(self, name: str, version: int, record: Record | None) -> bool:
+    def append(self, name: str, version: int, record: CatalogRecord | None) -> bool:
         """Store a record if its number is the next one."""
         data = None if record is None else encode(record)
         with self._transaction() as connection:
@@ -263,7 +263,7 @@ class SqliteFile(Backend):
                 left = connection.execute(f"SELECT {_NEWEST} FROM names WHERE id = ?", (key,)).fetchone()[0]
                 self._index(connection, key, None if left is None else readable(partial(self._decode, left, name)))
 
-    def _index(self, connection: sqlite3.Connection, key: int | None, record: Record | None) -> None:
+    def _index(self, connection: sqlite3.Connection, key: int | None, record: CatalogRecord | None) -> None:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone():
             connection.execute("DELETE FROM words WHERE rowid = ?", (key,))
             if isinstance(record, DatasetRecord):

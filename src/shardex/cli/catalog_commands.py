@@ -15,9 +15,9 @@ import typer
 
 from shardex.catalog import (
     Catalog,
+    CatalogRecord,
     DatasetRecord,
     LensRecord,
-    Record,
     SchemaRecord,
     compare_schemas,
     decode,
@@ -107,7 +107,7 @@ def _names(catalog: Catalog, kind: RecordKind) -> Any:
     return {RecordKind.DATASET: catalog, RecordKind.SCHEMA: catalog.schemas, RecordKind.LENS: catalog.lenses}[kind]
 
 
-def _row(record: Record) -> tuple[str, ...]:
+def _row(record: CatalogRecord) -> tuple[str, ...]:
     shown = (f"{record.samples:,}", record.format) if isinstance(record, DatasetRecord) else ()
     return str(record), *shown, _first_line(record.description)
 
@@ -313,7 +313,7 @@ def import_records(
         print(f"added {count_text(count, 'version')}")
 
 
-def _records_in(file: str) -> Iterator[Record]:
+def _records_in(file: str) -> Iterator[CatalogRecord]:
     if file == "-":
         yield from (decode(line, f"line {number}") for number, line in enumerate(sys.stdin.buffer, 1))
         return
