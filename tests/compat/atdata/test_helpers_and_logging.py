@@ -103,12 +103,6 @@ def test_names_that_wait_raise_one_error(name: str) -> None:
         found()
 
 
-@pytest.mark.parametrize("path", ["at://did:plc:abc/record/1", "@handle/mnist@1.0.0", "@local/mnist"])
-def test_addresses_that_wait(path: str) -> None:
-    with pytest.raises(CatalogUnavailableError, match="load_dataset"):
-        atdata.load_dataset(path, split="train")
-
-
 @pytest.mark.parametrize(
     "name", ["index", "stores", "providers", "repository", "promote", "search", "atmosphere", "local"]
 )

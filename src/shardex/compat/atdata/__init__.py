@@ -16,8 +16,11 @@ Samples are packed by the types of their values; the core indexes tars, reads ra
 - `_logging`: the logger, which can be replaced
 - `testing`: datasets for tests
 - `cli`: the command line
-- `index`, `stores`, `providers`, `repository`, `promote`, `search`, `atmosphere`, `local`: wait for the catalog
-  (`_waiting`), apart from entries and schema records
+- `index` (and `local`, its old place), `providers`, `repository`, `stores`: datasets, schemas, lenses and labels by name
+- `search`: search in indexes
+- `_named`: the default index, and datasets by name
+- `_lens_codec`, `_stub_manager`: lenses as records, sample classes as source code for editors
+- `promote`, `atmosphere`: wait for the catalog (`_waiting`)
 """
 
 import warnings

@@ -6,6 +6,7 @@
     ├── LensNotFoundError (LensError, ValueError)   no way from one sample type to another
     ├── SchemaError (errors.SchemaError)            fields that do not fit a sample type, or a wrong schema record
     ├── SampleKeyError (UnknownKeyError)            a key that no sample has
+    ├── EntryNotFoundError (KeyError)               a name or an identifier that an index does not have
     ├── ShardError                                  a shard that cannot be read
     ├── BrokenTarError (FormatError, tarfile.ReadError)  a shard that is no tar, or not a whole one
     ├── PartialFailureError                         `Dataset.process_shards` failed for some shards
@@ -94,6 +95,18 @@ class SampleKeyError(AtdataError, errors.UnknownKeyError):
     def __init__(self, key: str) -> None:
         self.key = key
         super().__init__(f"no sample of the dataset has the key {key!r}")
+
+
+class EntryNotFoundError(AtdataError, KeyError):
+    """An entry, a schema, a lens or a label that an index does not have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    @classmethod
+    def of_label(cls, name: str, version: str | None) -> Self:
+        """Return the error of a label."""
+        return cls(f"No label with name: {name!r}" + (f" version: {version!r}" if version else ""))
 
 
 class ShardError(AtdataError):

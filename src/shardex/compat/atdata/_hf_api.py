@@ -8,19 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, overload
 
 from shardex.compat.atdata._dataset import Dataset
-from shardex.compat.atdata._exceptions import needs_catalog
 from shardex.compat.atdata._logging import get_logger
+from shardex.compat.atdata._named import dataset_of_name, get_default_index, set_default_index
 from shardex.compat.atdata._samples import DictSample
 from shardex.compat.atdata._sources import URLSource, without_file
-from shardex.compat.atdata._waiting import FILES, waiting
 from shardex.errors import NotFoundError, UnknownSplitError
 from shardex.files import expand_braces, find
 from shardex.sources import is_url
 
 __all__ = ["DatasetDict", "get_default_index", "load_dataset", "set_default_index"]
-
-get_default_index = waiting("get_default_index", FILES)
-set_default_index = waiting("set_default_index", FILES)
 
 ST = TypeVar("ST")
 DataFiles = str | Sequence[str] | Mapping[str, str | Sequence[str]]
@@ -136,21 +132,33 @@ def load_dataset(
     ``val`` and so on, before, after or between ``-`` or ``_``, or names of folders; shards without one are ``train``.
     The shards of a folder are also those in the folders below it.
     `data_files` has the files of ``train``, or of each split in a dict, relative to `path`.
+
+    ``@local/name`` is a dataset of `index`, by default of `get_default_index`, ``@local/name@1.0.0`` a version of its
+    label; ``@handle/name`` and ``at://...`` are datasets on ATProto, read by the session `atmosphere`. They have one
+    split, ``train``, and samples of the class that their schema says.
     """
     text = without_file(os.fspath(path))
+    get_logger().info("load_dataset: path=%s, split=%s, sample_type=%s", text, split, sample_type)
     if text.startswith(("at://", "@")):
-        needs_catalog(f"load_dataset({text!r})", "the path or URL of the shards: load_dataset('data-{000..009}.tar')")
+        named = dataset_of_name(text, sample_type, index, atmosphere)
+        return _of_split({"train": named}, named.sample_type, split, streaming, text)
     kind: Any = DictSample if sample_type is None else sample_type
-    get_logger().info("load_dataset: path=%s, split=%s, sample_type=%s", text, split, kind.__name__)
     found = _by_split(text) if data_files is None else _by_data_files(text, data_files)
     if not any(is_url(one) or os.path.exists(one) for shards in found.values() for one in shards):
         raise NotFoundError(errno.ENOENT, "expected tar shards, got none", text)
     typed: Any = Dataset
     datasets: dict[str, Dataset[Any]] = {name: typed[kind](URLSource.of(shards)) for name, shards in found.items()}
+    return _of_split(datasets, kind, split, streaming, text)
+
+
+def _of_split(
+    datasets: dict[str, Dataset[Any]], kind: Any, split: str | None, streaming: bool, where: str
+) -> Dataset[Any] | DatasetDict[Any]:
+    """Return the dataset of a split, or all of them."""
     if split is None:
         return DatasetDict(datasets, kind, streaming)
     if split not in datasets:
-        raise UnknownSplitError(f"expected one of the splits {', '.join(datasets)}, got {split!r} - at {text}")
+        raise UnknownSplitError(f"expected one of the splits {', '.join(datasets)}, got {split!r} - at {where}")
     return datasets[split]
 
 

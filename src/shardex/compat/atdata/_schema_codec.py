@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from shardex.compat.atdata._exceptions import SchemaError
 from shardex.compat.atdata._samples import PackableSample, packable
-from shardex.compat.atdata._type_utils import PRIMITIVE_TYPE_MAP
-from shardex.compat.atdata.index._schema import kind_of
+from shardex.compat.atdata._type_utils import PRIMITIVE_TYPE_MAP, kind_of
 
 __all__ = [
     "_schema_to_type",

@@ -121,11 +121,12 @@ class S3Source(_Shards):
 
     def _addresses(self, shards: Sequence[str]) -> list[str]:
         folders = [one.split("/")[:-1] for one in self.list_shards()]
-        if settings := self._settings():
+        if settings := self.storage_settings():
             storage("/".join(_common(folders)), **settings)
         return list(shards)
 
-    def _settings(self) -> dict[str, Any]:
+    def storage_settings(self) -> dict[str, Any]:
+        """Return the settings of `shardex.storage` that these keys are."""
         given = {"endpoint": self.endpoint, "region": self.region}
         if self.access_key and self.secret_key:
             given |= {"access_key_id": self.access_key, "secret_access_key": self.secret_key}

@@ -2,6 +2,7 @@
 
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any, Final
 
 from shardex.errors import ArgumentError, SchemaError
@@ -78,3 +79,13 @@ def parse_semver(version: str) -> tuple[int, int, int]:
         raise ArgumentError(f"expected a version of three numbers, such as 1.2.3, got {version!r}")
     major, minor, patch = map(int, parts)
     return major, minor, patch
+
+
+def kind_of(field_type: Mapping[str, Any]) -> str:
+    """Return the kind in the type of a field: the part after #, or the value of "kind".
+
+    >>> kind_of({"$type": "local#ndarray"}), kind_of({"kind": "primitive"})
+    ('ndarray', 'primitive')
+    """
+    name: str = field_type.get("$type", "")
+    return name.rpartition("#")[2] if "#" in name else field_type.get("kind", "")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import tempfile
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -14,8 +15,10 @@ import numpy as np
 from shardex.compat.atdata._dataset import Dataset
 from shardex.compat.atdata._samples import packable
 from shardex.compat.atdata._type_utils import is_ndarray_type
-from shardex.compat.atdata._waiting import Waiting, waiting
+from shardex.compat.atdata._waiting import Waiting
 from shardex.compat.atdata._write import write_samples
+from shardex.compat.atdata.index import Index
+from shardex.compat.atdata.providers._sqlite import SqliteProvider
 from shardex.errors import SchemaError
 from shardex.features import kinds
 
@@ -93,5 +96,13 @@ with suppress(ImportError):
 
         return make_dataset(tmp_path, [Sample(f"s{k}", k) for k in range(10)])
 
+    @pytest.fixture
+    def tmp_index(tmp_path: Path) -> Index:
+        """An index in a temporary folder, for tests that import this fixture."""
+        return mock_index(tmp_path)
 
-mock_index = waiting("mock_index", _INSTEAD)
+
+def mock_index(path: Path | None = None, **kwargs: Any) -> Index:
+    """Return an index in a file ``test_index.db`` of a folder, by default a temporary one, without ATProto."""
+    folder = Path(tempfile.mkdtemp()) if path is None else Path(path)
+    return Index(SqliteProvider(folder / "test_index.db"), atmosphere=None, **kwargs)

@@ -11,6 +11,7 @@ from shardex.compat.atdata._type_utils import (
     PRIMITIVE_TYPE_MAP,
     extract_ndarray_dtype,
     is_ndarray_type,
+    kind_of,
     parse_semver,
     unwrap_optional,
 )
@@ -19,6 +20,7 @@ from shardex.features import kinds
 
 _ATDATA_URI_PREFIX = "atdata://local/schema/"
 _LEGACY_URI_PREFIX = "local://schemas/"
+_ATDATA_LENS_URI_PREFIX = "atdata://local/lens/"
 
 
 @dataclass
@@ -128,16 +130,6 @@ class LocalSchemaRecord(_Record):
         return record
 
 
-def kind_of(field_type: Mapping[str, Any]) -> str:
-    """Return the kind in the type of a field: the part after #, or the value of "kind".
-
-    >>> kind_of({"$type": "local#ndarray"}), kind_of({"kind": "primitive"})
-    ('ndarray', 'primitive')
-    """
-    name: str = field_type.get("$type", "")
-    return name.rpartition("#")[2] if "#" in name else field_type.get("kind", "")
-
-
 def _kind_str_for_sample_type(st: type) -> str:
     """Return the name of a sample class with its module."""
     return f"{st.__module__}.{st.__name__}"
@@ -164,6 +156,23 @@ def _parse_schema_ref(ref: str) -> tuple[str, str]:
         if ref.startswith(prefix) and at:
             return name.rpartition(".")[2], version
     raise ArgumentError(f"expected the address of a schema, {_ATDATA_URI_PREFIX}NAME@VERSION, got {ref!r}")
+
+
+def _make_lens_ref(name: str, version: str) -> str:
+    """Return the address of the record of a lens."""
+    return f"{_ATDATA_LENS_URI_PREFIX}{name}@{version}"
+
+
+def _parse_lens_ref(ref: str) -> tuple[str, str]:
+    """Return the name and the version in the address of the record of a lens.
+
+    >>> _parse_lens_ref(_make_lens_ref("to_gray", "1.0.0"))
+    ('to_gray', '1.0.0')
+    """
+    name, at, version = ref.removeprefix(_ATDATA_LENS_URI_PREFIX).rpartition("@")
+    if not ref.startswith(_ATDATA_LENS_URI_PREFIX) or not at:
+        raise ArgumentError(f"Invalid lens reference: {ref}; expected {_ATDATA_LENS_URI_PREFIX}NAME@VERSION")
+    return name, version
 
 
 def _increment_patch(version: str) -> str:

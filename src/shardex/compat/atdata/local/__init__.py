@@ -1,6 +1,5 @@
-"""The old place of `index` and `stores`."""
+"""The old place of `index` and `stores`; and `Repo`, an index and a store in one (`_repo_legacy`)."""
 
-from shardex.compat.atdata._waiting import FILES, Waiting
 from shardex.compat.atdata.index import (
     REDIS_KEY_DATASET_ENTRY,
     REDIS_KEY_SCHEMA,
@@ -10,8 +9,20 @@ from shardex.compat.atdata.index import (
     LocalSchemaRecord,
     SchemaField,
     SchemaFieldType,
+    SchemaNamespace,
+    _build_schema_record,
+    _increment_patch,
+    _kind_str_for_sample_type,
+    _make_schema_ref,
+    _parse_schema_ref,
+    _python_type_to_field_type,
+    _schema_ref_from_type,
 )
+from shardex.compat.atdata.local._repo_legacy import Repo
 from shardex.compat.atdata.stores import LocalDiskStore, S3DataStore
+
+LocalIndex = Index
+"""The name of `Index` in old versions."""
 
 __all__ = [
     "REDIS_KEY_DATASET_ENTRY",
@@ -20,13 +31,18 @@ __all__ = [
     "Index",
     "LocalDatasetEntry",
     "LocalDiskStore",
+    "LocalIndex",
     "LocalSchemaRecord",
     "Repo",
     "S3DataStore",
     "SchemaField",
     "SchemaFieldType",
+    "SchemaNamespace",
+    "_build_schema_record",
+    "_increment_patch",
+    "_kind_str_for_sample_type",
+    "_make_schema_ref",
+    "_parse_schema_ref",
+    "_python_type_to_field_type",
+    "_schema_ref_from_type",
 ]
-
-
-class Repo(Waiting, instead=FILES, methods="insert"):
-    """A store and an index in one, of old versions."""

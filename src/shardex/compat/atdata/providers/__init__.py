@@ -1,12 +1,12 @@
-"""Databases of an index, which wait for the catalog."""
+"""Databases of an index, with the tables and keys of atdata.
 
-from shardex.compat.atdata._waiting import FILES, Waiting, waiting
+- `_base`: what a database does
+- `_factory`: the database of a name
+- `_sql`: tables, in SQLite (`_sqlite`) and PostgreSQL (`_postgres`)
+- `_redis`: keys of Redis
+"""
+
+from shardex.compat.atdata.providers._base import IndexProvider
+from shardex.compat.atdata.providers._factory import create_provider
 
 __all__ = ["IndexProvider", "create_provider"]
-
-
-class IndexProvider(Waiting, instead=FILES):
-    """A database that keeps the entries of an index."""
-
-
-create_provider = waiting("create_provider", FILES)

@@ -1,17 +1,6 @@
-"""Stores of shards, which wait for the catalog."""
+"""Stores of shards: a folder of this machine (`_disk`), a bucket (`_s3`)."""
 
-from shardex.compat.atdata._waiting import WRITING, Waiting
+from shardex.compat.atdata.stores._disk import LocalDiskStore
+from shardex.compat.atdata.stores._s3 import S3DataStore
 
 __all__ = ["LocalDiskStore", "S3DataStore"]
-
-
-class LocalDiskStore(Waiting, instead=WRITING, methods="root write_shards read_url supports_streaming"):
-    """Shards in a folder of this machine."""
-
-
-class S3DataStore(
-    Waiting,
-    instead='shardex.write("s3://bucket/name", dataset, format="tar"), and S3Source to read',
-    methods="write_shards read_url supports_streaming",
-):
-    """Shards in a bucket."""
