@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-collect_ignore = ["real_atdata.py"]
-"""A program for another Python, with packages that are not installed here."""
+collect_ignore = ["real_atdata.py", "real_index.py"]
+"""Programs for another Python, with packages that are not installed here."""
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,11 @@
 """The real atdata opens what we wrote, and we open what it wrote.
 
 It needs Python 3.12 or later, so it runs as another program on a Python that is looked for. Its packages are installed
-once, into ``build/atdata-VERSION``: only those that its import needs, in the versions below.
+once, into ``build/atdata-VERSION-...``: only those that its import needs, in the versions below.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -28,8 +29,8 @@ from tests.program_packages import packages_for
 VERSION = "0.7.0b1"
 PACKAGES = f"""atdata=={VERSION} annotated-doc==0.0.6 braceexpand==0.1.7 click==8.5.1 cramjam==2.14.0
 fastparquet==2026.9.0 fsspec==2026.9.0 libipld==3.5.0 msgpack==1.2.4 numpy==2.5.4 ormsgpack==1.13.1 packaging==26.3
-pandas==3.1.1 python-dateutil==4.0.0 python-dotenv==1.2.4 PyYAML==6.0.3 shellingham==1.5.4 six==1.17.0 typer==0.29.0
-typing_extensions==4.16.0 webdataset==1.0.2""".split()
+pandas==3.1.1 python-dateutil==4.0.0 python-dotenv==1.2.4 PyYAML==6.0.3 redis==8.1.0 shellingham==1.5.4 six==1.17.0
+typer==0.29.0 typing_extensions==4.16.0 webdataset==1.0.2""".split()
 PROGRAM = Path(__file__).with_name("real_atdata.py")
 VALUES: list[Any] = [{}, {"b": 1, "a": [1.5, None, True, "é"], "aa": -(2**63)}, [2**64 - 1], "text"]
 
@@ -69,14 +70,19 @@ def works(python: str) -> bool:
     return subprocess.run([python, "-m", "pip", "--version"], check=False, capture_output=True).returncode == 0
 
 
-@pytest.fixture(scope="session")
-def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any]]:
-    """The folder that we wrote, the folder that atdata wrote, and what it saw in ours."""
+def python_with_atdata() -> tuple[str, Path]:
+    """Return a Python that atdata runs on, and the folder with its packages."""
     python = next(filter(works, newer_pythons()), None)
     if python is None:
         pytest.skip("no Python 3.12 or later with pip, which atdata needs")
     # atdata imports s3fs for one name; the package would need a dozen others.
-    packages = packages_for(python, f"atdata-{VERSION}", PACKAGES, s3fs="class S3FileSystem: ...\n")
+    return python, packages_for(python, f"atdata-{VERSION}", PACKAGES, s3fs="class S3FileSystem: ...\n")
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any]]:
+    """The folder that we wrote, the folder that atdata wrote, and what it saw in ours."""
+    python, packages = python_with_atdata()
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "real-atdata"  # for all workers
     ours, theirs, answer = shared / "ours", shared / "theirs", shared / "answer.json"
