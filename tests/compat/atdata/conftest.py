@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from shardex.compat.atdata import configure_arrays
+
 collect_ignore = ["real_atdata.py", "real_index.py"]
 """Programs for another Python, with packages that are not installed here."""
+
+
+@pytest.fixture
+def compact_arrays() -> Iterator[None]:
+    """Arrays are packed as newer versions of atdata pack them."""
+    configure_arrays("compact")
+    yield
+    configure_arrays("npy")
 
 
 @pytest.fixture(scope="session")

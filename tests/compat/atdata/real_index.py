@@ -43,7 +43,7 @@ def seen(index: Any) -> dict[str, Any]:
         "version": index.get_label("ours", "1.0.0").cid,
         "schemas": [[one["name"], one["version"]] for one in index.list_schemas()],
         "fields": index.get_schema(ref)["fields"],
-        "type": [name for name in index.get_schema_type(ref).__dataclass_fields__],
+        "type": list(index.get_schema_type(ref).__dataclass_fields__),
         "samples": [
             [one.image.tolist(), one.label]
             for one in atdata.load_dataset("@local/ours", Digit, split="train", index=index).ordered()

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import io
 import logging
 import pickle
 from pathlib import Path
@@ -91,6 +92,18 @@ def test_annotations() -> None:
     for wrong in ("1.2", "1.2.x", "1.-2.3"):
         with pytest.raises(ValueError, match="three numbers"):
             types_.parse_semver(wrong)
+
+
+def test_encodings_of_arrays(compact_arrays: None) -> None:
+    array = np.arange(6, dtype="<i2").reshape(2, 3)
+    compact = atdata._helpers.array_to_bytes(array)
+    assert compact[:4] == b"\x03<i2"
+    atdata.configure_arrays("npy")
+    npy = atdata._helpers.array_to_bytes(array)
+    assert np.array_equal(np.load(io.BytesIO(npy)), array)
+    assert all(np.array_equal(atdata._helpers.bytes_to_array(one), array) for one in (compact, npy))
+    with pytest.raises(ValueError, match="npy, compact"):
+        atdata.configure_arrays("pickle")
 
 
 WAITING = [one.name for one in covered("atdata") if one.waits and "://" not in one.name]

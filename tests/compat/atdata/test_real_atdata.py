@@ -115,6 +115,7 @@ def run_atdata(python: str, packages: Path, ours: Path, theirs: Path) -> str:
 Real = tuple[Path, Path, dict[str, Any]]
 
 
+@pytest.mark.usefixtures("compact_arrays")
 def test_arrays_of_all_kinds(real: Real) -> None:
     _, theirs, found = real
     expected = [None if one.array is None else one.array for one in ones()]
@@ -139,6 +140,7 @@ def test_atdata_reads_our_shards(real: Real) -> None:
     assert found["batches"] == [[4, ["a", "b"] * 2], [4, ["a", "b"] * 2], [2, ["a", "b"]]]
 
 
+@pytest.mark.usefixtures("compact_arrays")
 def test_atdata_packs_the_same_bytes(real: Real) -> None:
     assert real[2]["packed"] == shots(1)[0].packed.hex()
 

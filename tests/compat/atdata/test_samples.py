@@ -52,6 +52,7 @@ def test_packable_keeps_the_class() -> None:
     assert issubclass(PICTURE, sx.PackableSample)  # works in the core too
 
 
+@pytest.mark.usefixtures("compact_arrays")
 def test_packed_bytes_are_those_of_atdata() -> None:
     one = picture(3)
     header = b"\x03<f4\x02" + np.array([2, 3], "<i8").tobytes()

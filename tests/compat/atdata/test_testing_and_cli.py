@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardex.compat.atdata import Dataset, DictSample, main, packable, write_samples
-from shardex.compat.atdata.testing import make_dataset, make_samples, tmp_dataset
+from shardex.compat.atdata import Dataset, DictSample, LocalDiskStore, main, packable, set_default_index, write_samples
+from shardex.compat.atdata.cli import diagnose_redis
+from shardex.compat.atdata.testing import make_dataset, make_samples, mock_index, tmp_dataset
 from tests.compat.atdata.samples_for_manifests import Shot, shots
+from tests.servers.redis_server import RedisServer
 
 __all__ = ["tmp_dataset"]
 
@@ -81,6 +83,55 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "diff", a, str(tmp_path / "gone.tar")]) == 2
     assert main(["version"]) == 0
     assert main(["inspect", str(tmp_path / "gone.tar")]) == 1
-    for waiting in (["diagnose"], ["diagnose", "--host", "localhost"], ["infra", "status"], ["local", "up", "-d"]):
-        assert main(waiting) == 1
-        assert f"atdata {waiting[0]} waits for the catalog" in capsys.readouterr().err
+
+
+def test_commands_on_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    index = mock_index(tmp_path, data_store=LocalDiskStore(tmp_path / "store"))
+    set_default_index(index)
+    try:
+        entry = index.write_samples(shots(3), name="shots")
+        assert main(["verify", "@local/shots"]) == 0
+        assert "[ok]" in (shown := capsys.readouterr().out) and "All checksums verified." in shown
+        assert main(["schema", "show", "@local/shots"]) == 0
+        assert "  label: str\n" in capsys.readouterr().out
+        Path(entry.data_urls[0]).write_bytes(b"changed")
+        assert main(["verify", "shots"]) == 1
+        assert "[mismatch]" in capsys.readouterr().out
+        assert main(["verify", "none"]) == 1
+        assert "No entry with name: none" in capsys.readouterr().err
+    finally:
+        set_default_index(None)
+
+
+def test_diagnosis_of_a_redis(running_redis: RedisServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diagnose_redis("127.0.0.1", running_redis.port, password=running_redis.password) == 0
+    assert "[ok] every write is logged" in capsys.readouterr().out
+    assert main(["diagnose", "--host", "127.0.0.1", "--port", str(running_redis.port)]) == 1  # needs the password
+    assert "[wrong] connection" in capsys.readouterr().out
+
+
+DOCKER = """#!/bin/sh
+echo "$@" >> "$LOG"
+case "$*" in *redis*Status*) echo "$STATE";; esac
+"""
+
+
+def test_servers_in_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands that a program in the place of Docker is given."""
+    log, program = tmp_path / "log", tmp_path / "docker"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["infra", "status"]) == 1
+    assert "Docker, which is not installed" in capsys.readouterr().err
+    program.write_text(DOCKER)
+    program.chmod(0o755)
+    monkeypatch.setenv("LOG", str(log))
+    monkeypatch.setenv("STATE", "Up 2 hours")
+    assert main(["local", "up", "-d", "--minio-port", "9100"]) == 0
+    assert "run --detach --name atdata-minio" in (run := log.read_text())
+    assert "--publish 127.0.0.1:9100:9000" in run and "name atdata-redis " not in run
+    assert "atdata-redis runs already" in capsys.readouterr().out
+    assert main(["infra", "status"]) == 1
+    assert "atdata-redis: Up 2 hours\natdata-minio: not running\n" in capsys.readouterr().out
+    assert main(["infra", "down", "--volumes"]) == 0
+    assert "rm --force atdata-redis\n" in log.read_text()
+    assert log.read_text().endswith("volume rm --force atdata-redis-data atdata-minio-data\n")

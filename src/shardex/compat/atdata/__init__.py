@@ -16,7 +16,7 @@ Samples are packed by the types of their values; the core indexes tars, reads ra
 - `_logging`: the logger, which can be replaced
 - `testing`: datasets for tests
 - `cli`: the command line
-- `index` (and `local`, its old place), `providers`, `repository`, `stores`: datasets, schemas, lenses and labels by name
+- `index` (`local` is its old place), `providers`, `repository`, `stores`: datasets, schemas, lenses, labels by name
 - `search`: search in indexes
 - `_named`: the default index, and datasets by name
 - `_lens_codec`, `_stub_manager`: lenses as records, sample classes as source code for editors
@@ -41,6 +41,7 @@ from shardex.compat.atdata._exceptions import (
     SchemaError,
     ShardError,
 )
+from shardex.compat.atdata._helpers import configure_arrays
 from shardex.compat.atdata._hf_api import DatasetDict, get_default_index, load_dataset, set_default_index
 from shardex.compat.atdata._logging import configure_logging, get_logger, log_operation
 from shardex.compat.atdata._protocols import AbstractDataStore, DataSource, IndexEntry, Packable
@@ -113,6 +114,7 @@ __all__ = [
     "ShardWriteResult",
     "URLSource",
     "atmosphere",
+    "configure_arrays",
     "configure_logging",
     "create_repository",
     "dataset",

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardex.compat.atdata._checksums import ShardWriteResult, sha256_bytes, sha256_file, verify_checksums
-from shardex.errors import SchemaError, ShardexError
+from shardex.errors import ArgumentError, SchemaError, ShardexError
 from shardex.features import codecs, describe
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "bytes_to_safetensors",
     "bytes_to_sparse",
     "bytes_to_structured",
+    "configure_arrays",
     "dataframe_to_bytes",
     "safetensors_to_bytes",
     "sha256_bytes",
@@ -38,17 +39,31 @@ class MissingPackageError(ShardexError, ImportError):
     """A package that some kinds of fields need, and that is not installed."""
 
 
+_ARRAYS: Final = {"npy": codecs.NPY, "compact": codecs.COMPACT}
+_arrays: list[codecs.Codec] = [codecs.NPY]
+
+
+def configure_arrays(encoding: str) -> None:
+    """Set how this process packs arrays: ``"npy"`` (default), which all versions of atdata read, or ``"compact"``.
+
+    The compact encoding has a shorter header; newer versions of atdata write it, version 0.2 cannot read it.
+    """
+    if encoding not in _ARRAYS:
+        raise ArgumentError(f"expected one of {', '.join(_ARRAYS)}, got {encoding!r}")
+    _arrays[:] = [_ARRAYS[encoding]]
+
+
 def array_to_bytes(x: NDArray[Any]) -> bytes:
-    """Return an array in the compact encoding: dtype, shape, elements in C order.
+    """Return an array as the bytes of an ``.npy`` file, or in the encoding of `configure_arrays`.
 
     >>> bytes_to_array(array_to_bytes(np.arange(3)))
     array([0, 1, 2])
     """
-    return codecs.COMPACT.encode(x)
+    return _arrays[0].encode(x)
 
 
 def bytes_to_array(b: bytes) -> NDArray[Any]:
-    """Return the array of `array_to_bytes`, or of an ``.npy`` file, as a writable copy."""
+    """Return the array of `array_to_bytes`, of both encodings, as a writable copy."""
     found: NDArray[Any] = codecs.COMPACT.decode(b)
     return found.copy(order="K")
 

@@ -1,7 +1,7 @@
-"""The command line of atdata: ``inspect``, ``preview``, ``schema show``, ``schema diff`` and ``version``.
+"""The command line of atdata: ``inspect``, ``preview``, ``verify``, ``schema``, ``diagnose``, ``infra``, ``version``.
 
-The commands are those of `shardex` where it has them; ``diagnose``, ``infra`` and ``local`` are about servers of an
-index, which wait for the catalog.
+The commands are those of `shardex` where it has them. References ``@local/name`` are datasets of the default index.
+``diagnose`` looks at the Redis of an index (`diagnose`), ``infra`` (formerly ``local``) runs one in Docker (`_infra`).
 """
 
 import argparse
@@ -11,12 +11,23 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
+from shardex.compat.atdata._checksums import verify_checksums
 from shardex.compat.atdata._dataset import Dataset
-from shardex.compat.atdata._exceptions import needs_catalog
+from shardex.compat.atdata._named import dataset_of_name, get_default_index
 from shardex.compat.atdata._samples import DictSample
+from shardex.compat.atdata.cli._infra import add_infra, run_infra
+from shardex.compat.atdata.cli.diagnose import diagnose_redis
 from shardex.errors import ShardexError
 
-__all__ = ["inspect_dataset", "main", "preview_dataset", "schema_diff", "schema_show"]
+__all__ = [
+    "diagnose_redis",
+    "inspect_dataset",
+    "main",
+    "preview_dataset",
+    "schema_diff",
+    "schema_show",
+    "verify_dataset",
+]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,8 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     diff = schema.add_parser("diff", help="compare the fields of two datasets")
     diff.add_argument("url_a")
     diff.add_argument("url_b")
-    for name in ("diagnose", "infra", "local"):
-        commands.add_parser(name, prefix_chars="\0", add_help=False).add_argument("rest", nargs="*")
+    commands.add_parser("verify", help="compare shards with the checksums of an entry").add_argument("ref")
+    redis = commands.add_parser("diagnose", help="look for settings of a Redis that lose data")
+    redis.add_argument("--host", default="localhost")
+    redis.add_argument("--port", type=int, default=6379)
+    for name in ("infra", "local"):
+        add_infra(commands.add_parser(name, help="run Redis and an S3 server in Docker"))
     commands.add_parser("version", help="print the version of shardex")
     return _run(parser.parse_args(argv))
 
@@ -50,10 +65,24 @@ def _run(given: argparse.Namespace) -> int:
         if given.command == "version":
             print(f"shardex {version('shardex')}")
             return 0
-        needs_catalog(f"atdata {given.command}", "shardex verify, which checks files")
+        if given.command == "verify":
+            return verify_dataset(given.ref)
+        if given.command == "diagnose":
+            return diagnose_redis(given.host, given.port)
+        return run_infra(given)
     except ShardexError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+
+
+def verify_dataset(ref: str) -> int:
+    """Print for each shard of a dataset of the default index whether it has its checksum; the exit code is 0 if so."""
+    found = verify_checksums(get_default_index().get_dataset(ref))
+    for url, result in found.items():
+        print(f"  [{result}] {url}")
+    failed = [one for one in found.values() if one not in ("ok", "skipped")]
+    print("Verification FAILED." if failed else "All checksums verified.")
+    return int(bool(failed))
 
 
 def inspect_dataset(url: str) -> int:
@@ -101,5 +130,6 @@ def schema_diff(url_a: str, url_b: str) -> int:
 
 def _fields(url: str) -> dict[str, str]:
     """Return the names and types of the values of the first sample."""
-    first = Dataset[DictSample](url).head(1)
+    named = url.startswith(("@", "at://"))
+    first = (dataset_of_name(url, DictSample, None, None) if named else Dataset[DictSample](url)).head(1)
     return {name: type(value).__name__ for name, value in first[0].items()} if first else {}
