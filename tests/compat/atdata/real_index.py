@@ -31,6 +31,16 @@ class Label:
     label: int
 
 
+DIGIT: Any = Digit
+LABEL: Any = Label
+
+
+def to_label(digit: Digit) -> Label:
+    """Return a part of the fields."""
+    made: Label = LABEL(label=digit.label)
+    return made
+
+
 def seen(index: Any) -> dict[str, Any]:
     """Return what an index has under the names that shardex wrote."""
     entry = index.get_dataset("ours")
@@ -48,7 +58,7 @@ def seen(index: Any) -> dict[str, Any]:
             [one.image.tolist(), one.label]
             for one in atdata.load_dataset("@local/ours", Digit, split="train", index=index).ordered()
         ],
-        "lens": lens.get(Digit(image=np.zeros(2), label=7)).label,
+        "lens": lens.get(DIGIT(image=np.zeros(2), label=7)).label,
         "found": [one.name for one in index.search(tags=["small"], include_atmosphere=False).items],
         "checksums": list(atdata.verify_checksums(entry).values()),
     }
@@ -56,18 +66,13 @@ def seen(index: Any) -> dict[str, Any]:
 
 def add(index: Any, folder: Path) -> None:
     """Add a dataset, labels, a schema and a lens."""
-    samples = [Digit(image=np.full((2, 2), k, np.uint8), label=k) for k in range(4)]
+    samples = [DIGIT(image=np.full((2, 2), k, np.uint8), label=k) for k in range(4)]
     entry = index.write_samples(
         samples, name="theirs", metadata={"lab": "b"}, data_store=LocalDiskStore(folder / "store-of-atdata")
     )
     index.label("theirs", entry.cid, version="2.0.0", description="the second")
     index.publish_schema(Label, version="1.2.0", description="only labels")
-
-    @atdata.lens
-    def to_label(digit: Digit) -> Label:
-        return Label(label=digit.label)
-
-    index.store_lens(to_label, name="to-label", source_schema="a", view_schema="b")
+    index.store_lens(atdata.lens(to_label), name="to-label", source_schema="a", view_schema="b")
 
 
 def main(folder: Path, port: int, password: str) -> dict[str, Any]:

@@ -289,6 +289,35 @@ def test_fixture(tmp_index: Index) -> None:
     assert tmp_index.list_entries() == []
 
 
+def test_shards_that_a_pattern_does_not_name(index: Index, tmp_path: Path) -> None:
+    for name in ("train/a.tar", "train/b-c.tar", "test/a.tar"):
+        write_samples(digits(2), tmp_path / "data" / name)
+    found = load_dataset(str(tmp_path / "data"), Digit, split="train")
+    index = Index(index.provider, atmosphere=None)
+    index.insert_dataset(found, name="d")
+    again = load_dataset("@local/d", Digit, split="train", index=index)
+    assert again.list_shards() == found.list_shards() and len(list(again)) == 4
+    for view in (found.filter(lambda one: one.label == 0), found.as_type(Label), found.map(lambda one: one)):
+        with pytest.raises(ValueError, match="copy=True"):
+            index.insert_dataset(view, name="view")
+    kept = index.insert_dataset(
+        found.filter(lambda one: one.label == 1), name="view", data_store=LocalDiskStore(tmp_path / "kept")
+    )
+    assert [one.label for one in Dataset[Digit](kept.data_urls[0])] == [1, 1]
+
+
+def test_another_name_for_the_same_shards_is_a_warning(
+    index: Index, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shards = write_samples(digits(), tmp_path / "a.tar")
+    index = Index(index.provider, atmosphere=None)
+    index.insert_dataset(shards, name="a")
+    with caplog.at_level("WARNING", "atdata"):
+        second = index.insert_dataset(shards, name="b")
+    assert "the dataset a has the same shards, and becomes the dataset b" in caplog.text
+    assert index.get_dataset("a") == index.get_dataset("b") == second
+
+
 def test_copies_leave_nothing_if_they_fail(index: Index, tmp_path: Path) -> None:
     empty = Dataset[Digit](str(tmp_path / "gone.tar"))
     with pytest.raises(FileNotFoundError):

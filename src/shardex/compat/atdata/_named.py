@@ -5,11 +5,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from shardex.compat.atdata._dataset import Dataset
-from shardex.compat.atdata._samples import DictSample
-from shardex.compat.atdata._schema_codec import _schema_to_type
 from shardex.compat.atdata._sources import URLSource
 from shardex.compat.atdata.stores import S3DataStore
 from shardex.errors import ArgumentError
+from shardex.files import expand_braces
 
 if TYPE_CHECKING:
     from shardex.compat.atdata.index import Index
@@ -52,20 +51,16 @@ def dataset_of_name(path: str, sample_type: Any, index: Any, atmosphere: Any) ->
 
 
 def _source(urls: list[str], store: Any) -> Any:
-    if isinstance(store, S3DataStore) and all(one.startswith("s3://") for one in urls):
-        return store.source(urls)
-    return URLSource.of([store.read_url(one) for one in urls] if store is not None else urls)
+    shards = [shard for one in urls for shard in expand_braces(one)]
+    if isinstance(store, S3DataStore) and all(one.startswith("s3://") for one in shards):
+        return store.source(shards)
+    return URLSource.of([store.read_url(one) for one in shards] if store is not None else shards)
 
 
 def _on_network(uri: str, sample_type: Any, client: Any) -> Dataset[Any]:
     """Return the dataset of a record on ATProto."""
-    found: Any = importlib.import_module("shardex.compat.atdata.atmosphere")
-    client = found.Atmosphere() if client is None else client
-    loader = found.DatasetLoader(client)
-    if sample_type is None:
-        ref = loader.get(uri).get("schemaRef")
-        sample_type = _schema_to_type(found.SchemaLoader(client).get(ref)) if ref else DictSample
-    ds: Dataset[Any] = loader.to_dataset(uri, sample_type)
+    records: Any = importlib.import_module("shardex.compat.atdata.atmosphere.records")
+    ds: Dataset[Any] = records.load_at_uri(uri, sample_type, client)
     return ds
 
 

@@ -64,6 +64,24 @@ class AbstractDataStore(Protocol):
 class AbstractIndex(Protocol):
     """An index of datasets and schemas."""
 
+    @property
+    def data_store(self) -> AbstractDataStore | None:
+        """Where shards of new datasets are stored."""
+
+    @property
+    def datasets(self) -> Iterator[IndexEntry]:
+        """All datasets."""
+
+    @property
+    def schemas(self) -> Iterator[Any]:
+        """All schemas."""
+
+    def write_samples(self, samples: Any, *, name: str, **kwargs: Any) -> IndexEntry:
+        """Write samples to shards, and add them."""
+
+    def decode_schema(self, ref: str) -> type[Packable]:
+        """Return the sample class of a schema: the former name of `get_schema_type`."""
+
     def get_dataset(self, ref: str) -> IndexEntry:
         """Return a dataset by its name."""
 

@@ -9,6 +9,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from shardex.compat.atdata._dataset import Dataset
@@ -41,6 +42,7 @@ from shardex.compat.atdata.search import SearchResults, search_index
 from shardex.compat.atdata.stores import LocalDiskStore
 from shardex.errors import ArgumentError
 from shardex.features import describe
+from shardex.files import expand_braces
 
 _LAZY: Any = object()
 _FIRST = "1.0.0"
@@ -183,8 +185,9 @@ class Index:
     ) -> IndexEntry:
         """Add a dataset under a name, and return its entry.
 
-        With a store its samples are written there; without one its shards stay where they are. On ATProto local shards
-        are uploaded as blobs, up to 1 GB unless `force`; `copy` does that for shards that only your keys can read.
+        With a store its samples are written there; without one its shards stay where they are, unless `copy` asks for
+        copies in ``~/.atdata/data``. On ATProto local shards are uploaded as blobs, up to 1 GB unless `force`; `copy`
+        does that for all shards.
         """
         place = self._place(name)
         about = {"description": description, "tags": tags, "license": license}
@@ -195,7 +198,7 @@ class Index:
         known = metadata if metadata is not None else ds._metadata
         known = {**(known or {}), **found} if found else known
         repository = self._repository(place.repository)
-        store = data_store or repository.data_store
+        store = data_store or repository.data_store or (LocalDiskStore() if copy else None)
         kwargs = {"prefix": place.name, "description": description, **kwargs}
         return _insert(ds, place.name, repository.provider, store, schema_ref, known, **kwargs)
 
@@ -217,15 +220,16 @@ class Index:
     ) -> IndexEntry:
         """Write samples to shards of a store, by default in ``~/.atdata/data``, and add them under a name."""
         place = self._place(name)
-        store = data_store
-        limits: dict[str, Any] = {"maxcount": maxcount, "maxsize": maxsize, "manifest": manifest}
+        store, options = data_store, dict[str, Any]()
         if place.repository is None:
-            limits = self._on_network(name).limits(limits, force)
+            maxsize = self._on_network(name).most_bytes(maxsize, force)
         else:
             store = store or self._repository(place.repository).data_store or LocalDiskStore()
-        limits = {key: value for key, value in limits.items() if value is not None}
+            given = {"maxcount": maxcount, "maxsize": maxsize, "manifest": manifest}
+            options = {key: value for key, value in given.items() if value is not None}
         with log_operation("Index.write_samples", name=name), tempfile.TemporaryDirectory() as folder:
-            ds = write_samples(samples, os.path.join(folder, "data.tar"), **limits)
+            path = os.path.join(folder, "data.tar")
+            ds = write_samples(samples, path, maxcount=maxcount, maxsize=maxsize, manifest=manifest)
             return self.insert_dataset(
                 ds,
                 name=name,
@@ -236,7 +240,7 @@ class Index:
                 data_store=store,
                 force=force,
                 metadata=metadata,
-                **limits,
+                **options,
             )
 
     def write(self, samples: Iterable[Any], *, name: str, **kwargs: Any) -> IndexEntry:
@@ -490,13 +494,11 @@ class Index:
         tags: list[str] | None = None,
         license: str | None = None,
     ) -> str:
-        """Publish a dataset whose shards are at URLs on ATProto: use `insert_dataset`."""
+        """Publish a dataset on ATProto, and return its address: use `insert_dataset`."""
         _deprecated("promote_dataset", "insert_dataset")
-        about: dict[str, Any] = {"description": description, "tags": tags, "license": license}
+        options: dict[str, Any] = {"description": description, "tags": tags, "license": license}
         kind = sample_type or dataset.sample_type
-        return self._on_network(name).publish_urls(
-            dataset.list_shards(), kind, schema_version, name=name, metadata=dataset._metadata, **about
-        )
+        return self._on_network(name).promote_dataset(dataset, kind, schema_version, name=name, **options)
 
 
 def _checked_repos(repos: Mapping[str, Repository]) -> Mapping[str, Repository]:
@@ -524,15 +526,29 @@ def _insert(
     ref = schema_ref or _schema_ref_from_type(ds.sample_type, _FIRST)
     parsed = _parse_schema_ref(ref)
     record = None if provider.get_schema_json(*parsed) else _build_schema_record(ds.sample_type, version=parsed[1])
-    urls = [ds.url] if store is None else store.write_shards(ds, **options)
+    urls = _referenced(ds) if store is None else store.write_shards(ds, **options)
     if checksums := getattr(urls, "checksums", None):
         metadata = {**(metadata or {}), "checksums": checksums}
     if record is not None:
         provider.store_schema(*parsed, json.dumps(record))
     entry = LocalDatasetEntry(name, ref, list(urls), metadata)
+    with suppress(KeyError):
+        if (before := provider.get_entry_by_cid(entry.cid).name) != name:
+            get_logger().warning("the dataset %s has the same shards, and becomes the dataset %s", before, name)
     provider.store_entry(entry)
     provider.store_label(name, entry.cid, version, description)
     return entry
+
+
+def _referenced(ds: Dataset[Any]) -> list[str]:
+    """Return the pattern of the shards of a dataset, or all of them where it does not name them."""
+    if ds._added is not None:
+        raise ArgumentError(
+            "expected the samples of shards as they are, got those of filter, map or as_type: write them with "
+            "data_store= or copy=True"
+        )
+    shards = ds.list_shards()
+    return [ds.url] if expand_braces(ds.url) == shards else shards
 
 
 def _record(text: str, where: str) -> dict[str, Any]:

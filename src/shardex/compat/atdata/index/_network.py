@@ -1,20 +1,16 @@
 """`Network`: what an index does with names on ATProto, by the publishers and loaders of `atmosphere`."""
 
 import importlib
-import os
 from typing import Any
 
 from shardex.compat.atdata._dataset import Dataset
 from shardex.compat.atdata._exceptions import EntryNotFoundError
 from shardex.compat.atdata._logging import get_logger
 from shardex.compat.atdata._protocols import IndexEntry
-from shardex.compat.atdata._sources import S3Source
 from shardex.errors import ArgumentError, ShardexError
-from shardex.sources import absolute_path, is_local
 
-_BLOB_BYTES, _TOTAL_BYTES = 50_000_000, 1_000_000_000
-"""Limits of one blob, and of a dataset in blobs."""
-_OF_ENTRY = ("description", "tags", "license", "metadata")
+BLOB_BYTES = 50_000_000
+"""Limit of one blob."""
 
 
 class Network:
@@ -32,8 +28,7 @@ class Network:
 
     def get(self, name: str, handle: str | None, version: str | None = None) -> IndexEntry:
         """Return the dataset at an address ``at://...``, or that a label of an account means."""
-        atmosphere = _atmosphere()
-        uri = name
+        atmosphere, uri = _atmosphere(), name
         if not name.startswith("at://"):
             if not handle or not name:
                 raise EntryNotFoundError(
@@ -47,98 +42,41 @@ class Network:
         """Return the datasets of the account."""
         atmosphere = _atmosphere()
         found = atmosphere.DatasetLoader(self.client).list_all()
-        return [atmosphere.AtmosphereIndexEntry(one.get("uri", ""), one.get("value", one)) for one in found]
+        addressed = [(getattr(one, "uri", "") or one.get("uri", ""), one.get("value") or one) for one in found]
+        return [atmosphere.AtmosphereIndexEntry(*one) for one in addressed]
 
     def get_schema(self, ref: str) -> dict[str, Any]:
         """Return the record of a schema."""
         found: dict[str, Any] = _atmosphere().SchemaLoader(self.client).get(ref)
         return found
 
-    def limits(self, given: dict[str, Any], force: bool) -> dict[str, Any]:
-        """Return the limits of shards that become blobs."""
-        size = given["maxsize"]
-        if size is not None and size > _BLOB_BYTES and not force:
+    def most_bytes(self, maxsize: int | None, force: bool) -> int:
+        """Return the limit of shards that become blobs."""
+        if maxsize is not None and maxsize > BLOB_BYTES and not force:
             raise ArgumentError(
-                f"maxsize={size} exceeds PDS blob limit ({_BLOB_BYTES} bytes). Pass force=True to bypass."
+                f"maxsize={maxsize} exceeds PDS blob limit ({BLOB_BYTES} bytes). Pass force=True to bypass."
             )
-        return {**given, "maxsize": _BLOB_BYTES if size is None else size}
+        return BLOB_BYTES if maxsize is None else maxsize
 
-    def insert(
-        self,
-        ds: Dataset[Any],
-        *,
-        name: str,
-        schema_ref: str | None,
-        data_store: Any = None,
-        force: bool = False,
-        copy: bool = False,
-        version: str | None = None,
-        schema_version: str = "1.0.0",
-        **options: Any,
-    ) -> IndexEntry:
+    def insert(self, ds: Dataset[Any], *, name: str, version: str | None = None, **options: Any) -> IndexEntry:
         """Publish a dataset: local shards as blobs or into a store, others at their URLs; and a label with its name."""
-        about = {key: options.pop(key, None) for key in _OF_ENTRY}
-        about["metadata"] = ds._metadata if about["metadata"] is None else about["metadata"]
-        atmosphere, copied = _atmosphere(), copy or data_store is not None
-        if isinstance(ds.source, S3Source) and not copied:
-            raise ArgumentError(
-                "Dataset uses a credentialed source, whose URLs a public record would show to all. Pass copy=True to "
-                "copy its samples, by default to blobs of the PDS."
-            )
-        shards = ds.list_shards()
-        if not copied and not all(map(is_local, shards)):
-            uri = self.publish_urls(shards, ds.sample_type, schema_version, schema_ref, version, name=name, **about)
-            return self.get(uri, None)
-        total = sum(os.path.getsize(absolute_path(one)) for one in shards if is_local(one))
-        if total > _TOTAL_BYTES and not force:
-            raise ArgumentError(
-                f"Total dataset size ({total} bytes) exceeds atmosphere limit ({_TOTAL_BYTES} bytes). "
-                "Pass force=True to bypass."
-            )
-        schema = schema_ref or self._schema(ds.sample_type, schema_version)
-        store = data_store or atmosphere.PDSBlobStore(self.client)
-        urls = store.write_shards(ds, prefix=name, **options)
-        blobs, checksums = getattr(urls, "blob_refs", None), getattr(urls, "checksums", None) or {}
-        if blobs:
-            made = importlib.import_module("shardex.compat.atdata.atmosphere._lexicon_types").ShardChecksum
-            given = [made(algorithm="sha256", digest=checksums[one]) for one in urls if one in checksums]
-            more = {"checksums": given if len(given) == len(blobs) else None}
-            uri = atmosphere.DatasetPublisher(self.client).publish_with_blob_refs(
-                blobs, schema, name=name, **about, **more
-            )
-            self._label(name, str(uri), version, about["description"])
-        else:
-            if checksums:
-                about["metadata"] = {**(about["metadata"] or {}), "checksums": checksums}
-            uri = self.publish_urls(list(urls), ds.sample_type, schema_version, schema, version, name=name, **about)
-        return self.get(str(uri), None)
-
-    def publish_urls(
-        self,
-        urls: list[str],
-        sample_type: type,
-        schema_version: str,
-        schema_ref: str | None = None,
-        version: str | None = None,
-        *,
-        name: str,
-        **about: Any,
-    ) -> str:
-        """Publish shards at URLs, and a label with their name; return the address."""
-        if local := [one for one in urls if is_local(one)]:
-            raise ArgumentError(f"expected shards at URLs, which others can read, got the local path {local[0]}")
-        schema = schema_ref or self._schema(sample_type, schema_version)
-        uri = _atmosphere().DatasetPublisher(self.client).publish_with_urls(urls, schema, name=name, **about)
-        self._label(name, str(uri), version or schema_version, about.get("description"))
-        return str(uri)
+        uri = str(_module("_index").publish_dataset(self.client, ds, name=name, **options))
+        self._label(name, uri, version, options.get("description"))
+        return self.get(uri, None)
 
     def promote(self, entry: IndexEntry, index: Any, **options: Any) -> str:
-        """Publish an entry of an index."""
+        """Publish an entry of an index, and a label with its name; return its address."""
         promote: Any = importlib.import_module("shardex.compat.atdata.promote")
-        return str(promote.promote_to_atmosphere(entry, index, self.client, **options))
+        uri = str(promote.promote_to_atmosphere(entry, index, self.client, **options))
+        version = index.get_schema(entry.schema_ref).get("version")
+        self._label(options.get("name") or entry.name, uri, version, options.get("description"))
+        return uri
 
-    def _schema(self, sample_type: type, version: str) -> str:
-        return str(_atmosphere().SchemaPublisher(self.client).publish(sample_type, version=version))
+    def promote_dataset(self, ds: Dataset[Any], sample_type: type, schema_version: str, **options: Any) -> str:
+        """Publish a dataset with the schema of a class, and a label with its name; return its address."""
+        schema = _atmosphere().SchemaPublisher(self.client).publish(sample_type, version=schema_version)
+        entry: Any = self.insert(ds, schema_ref=str(schema), version=schema_version, **options)
+        return str(entry.uri)
 
     def _label(self, name: str, uri: str, version: str | None, description: str | None) -> None:
         try:
@@ -149,3 +87,7 @@ class Network:
 
 def _atmosphere() -> Any:
     return importlib.import_module("shardex.compat.atdata.atmosphere")
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"shardex.compat.atdata.atmosphere.{name}")

@@ -15,8 +15,11 @@ from shardex.compat.atdata._type_utils import (
     parse_semver,
     unwrap_optional,
 )
+from shardex.compat.atdata.index._namespace import SchemaNamespace
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import kinds
+
+__all__ = ["LocalSchemaRecord", "SchemaField", "SchemaFieldType", "SchemaNamespace", "kind_of"]
 
 _ATDATA_URI_PREFIX = "atdata://local/schema/"
 _LEGACY_URI_PREFIX = "local://schemas/"
