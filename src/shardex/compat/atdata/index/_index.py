@@ -9,7 +9,6 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from shardex.compat.atdata._dataset import Dataset
@@ -21,6 +20,7 @@ from shardex.compat.atdata._schema_codec import _schema_to_type
 from shardex.compat.atdata._stub_manager import StubManager, _extract_authority
 from shardex.compat.atdata._write import write_samples
 from shardex.compat.atdata.index._entry import LocalDatasetEntry
+from shardex.compat.atdata.index._insertion import insert
 from shardex.compat.atdata.index._namespace import SchemaNamespace
 from shardex.compat.atdata.index._network import Network
 from shardex.compat.atdata.index._schema import (
@@ -31,7 +31,6 @@ from shardex.compat.atdata.index._schema import (
     _make_schema_ref,
     _parse_lens_ref,
     _parse_schema_ref,
-    _schema_ref_from_type,
 )
 from shardex.compat.atdata.lens import Lens
 from shardex.compat.atdata.providers import IndexProvider, create_provider
@@ -42,7 +41,6 @@ from shardex.compat.atdata.search import SearchResults, search_index
 from shardex.compat.atdata.stores import LocalDiskStore
 from shardex.errors import ArgumentError
 from shardex.features import describe
-from shardex.files import expand_braces
 
 _LAZY: Any = object()
 _FIRST = "1.0.0"
@@ -200,7 +198,7 @@ class Index:
         repository = self._repository(place.repository)
         store = data_store or repository.data_store or (LocalDiskStore() if copy else None)
         kwargs = {"prefix": place.name, "description": description, **kwargs}
-        return _insert(ds, place.name, repository.provider, store, schema_ref, known, **kwargs)
+        return insert(ds, place.name, repository.provider, store, schema_ref, known, **kwargs)
 
     def write_samples(
         self,
@@ -280,7 +278,7 @@ class Index:
     ) -> LocalDatasetEntry:
         """Add a dataset whose shards stay where they are: use `insert_dataset`."""
         _deprecated("add_entry", "insert_dataset")
-        return _insert(ds, name, self.provider, None, schema_ref, ds._metadata if metadata is None else metadata)
+        return insert(ds, name, self.provider, None, schema_ref, ds._metadata if metadata is None else metadata)
 
     def get_entry(self, cid: str) -> LocalDatasetEntry:
         """Return the dataset with an identifier."""
@@ -508,47 +506,6 @@ def _checked_repos(repos: Mapping[str, Repository]) -> Mapping[str, Repository]:
         if not isinstance(one, Repository):
             raise ArgumentError(f"repos[{name!r}] must be a Repository, got {type(one).__name__}")
     return repos
-
-
-def _insert(
-    ds: Dataset[Any],
-    name: str,
-    provider: IndexProvider,
-    store: AbstractDataStore | None,
-    schema_ref: str | None,
-    metadata: dict[str, Any] | None,
-    *,
-    version: str | None = None,
-    description: str | None = None,
-    **options: Any,
-) -> LocalDatasetEntry:
-    """Store the shards, the schema if it is new, the entry, and a label with its name."""
-    ref = schema_ref or _schema_ref_from_type(ds.sample_type, _FIRST)
-    parsed = _parse_schema_ref(ref)
-    record = None if provider.get_schema_json(*parsed) else _build_schema_record(ds.sample_type, version=parsed[1])
-    urls = _referenced(ds) if store is None else store.write_shards(ds, **options)
-    if checksums := getattr(urls, "checksums", None):
-        metadata = {**(metadata or {}), "checksums": checksums}
-    if record is not None:
-        provider.store_schema(*parsed, json.dumps(record))
-    entry = LocalDatasetEntry(name, ref, list(urls), metadata)
-    with suppress(KeyError):
-        if (before := provider.get_entry_by_cid(entry.cid).name) != name:
-            get_logger().warning("the dataset %s has the same shards, and becomes the dataset %s", before, name)
-    provider.store_entry(entry)
-    provider.store_label(name, entry.cid, version, description)
-    return entry
-
-
-def _referenced(ds: Dataset[Any]) -> list[str]:
-    """Return the pattern of the shards of a dataset, or all of them where it does not name them."""
-    if ds._added is not None:
-        raise ArgumentError(
-            "expected the samples of shards as they are, got those of filter, map or as_type: write them with "
-            "data_store= or copy=True"
-        )
-    shards = ds.list_shards()
-    return [ds.url] if expand_braces(ds.url) == shards else shards
 
 
 def _record(text: str, where: str) -> dict[str, Any]:
