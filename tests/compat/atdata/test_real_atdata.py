@@ -20,7 +20,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shardex.compat.atdata import Dataset, DictSample, PackableSample, generate_cid, load_dataset, write_samples
+from shardex.compat.atdata import (
+    Dataset,
+    DictSample,
+    PackableSample,
+    configure_arrays,
+    generate_cid,
+    load_dataset,
+    write_samples,
+)
 from shardex.compat.atdata.index._schema import _build_schema_record
 from shardex.compat.atdata.manifest import F, QueryExecutor, ShardManifest
 from tests.compat.atdata.samples_for_manifests import Shot, shots
@@ -95,8 +103,10 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str
 
 
 def run_atdata(python: str, packages: Path, ours: Path, theirs: Path) -> str:
-    """Write samples, let atdata read them and write the same, and return what it printed."""
+    """Write samples, with both encodings of arrays; let atdata read them and write the same; return what it printed."""
+    configure_arrays("compact")
     write_samples(shots(10), ours / "single.tar", manifest=True)
+    configure_arrays("npy")
     write_samples(shots(10), ours / "train.tar", maxcount=4, manifest=True)
     write_samples(ones(), ours / "arrays.tar")
     environment = {**os.environ, "PYTHONPATH": str(packages), "PYTHONWARNINGS": "ignore"}
