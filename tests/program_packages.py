@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -16,12 +17,12 @@ BUILD = Path(__file__).parents[1] / "build"
 def packages_for(python: str, name: str, packages: Sequence[str], **modules: str) -> Path:
     """Return the folder with these packages and with modules of this text, for `PYTHONPATH`.
 
-    The first call installs them, of several processes one; without a network the test is skipped. `name` has the
-    version: another one is another folder.
+    The first call installs them, of several processes one; without a network the test is skipped.
     """
     code = "import sys; print(*sys.version_info[:2], sep='.')"
     version = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
-    folder = BUILD / f"{name}-python{version}"
+    which = hashlib.sha256(repr((packages, modules)).encode()).hexdigest()[:8]
+    folder = BUILD / f"{name}-{which}-python{version}"
     BUILD.mkdir(exist_ok=True)
     with open(BUILD / f"{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
