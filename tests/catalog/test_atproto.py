@@ -68,7 +68,7 @@ def test_what_is_published(server: ScriptedPds) -> None:
     for number in range(2):
         catalog.put("team/digits", content(number, {"x": {"kind": "text"}}), description="ten", tags=["small"])
     catalog.tag("team/digits", "stable", 1)
-    assert {place[0] for place in server.records} == {ENTRY, LABEL, SCHEMA} and server.commits == 2
+    assert {place[0] for place in server.records} == {ENTRY, LABEL, SCHEMA} and server.commits == 3
     second = server.records[ENTRY, key_of("team/digits", "2")]
     assert (second["name"], second["description"], second["tags"]) == ("team/digits", "ten", ["small"])
     uri = f"at://{DID}/{ENTRY}/"

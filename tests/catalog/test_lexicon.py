@@ -149,7 +149,7 @@ def test_blobs_of_an_account(kind: str) -> None:
     blobs = [{"blob": blob}] if "science" in kind else [blob]
     found = dataset_of(stored({**FOREIGN, "storage": {"$type": kind, "blobs": blobs}}, OLD_ENTRY))
     (url,) = found.urls
-    assert url.startswith("https://pds.example/xrpc/com.atproto.sync.getBlob?did=did%3Aplc%3Aa2") and BLOB in url
+    assert url == f"at://{ACCOUNT.did}/blob/{BLOB}"
     assert found.checksums[url].startswith("sha256:")
 
 

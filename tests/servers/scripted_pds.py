@@ -47,6 +47,9 @@ class ScriptedPds(ThreadingHTTPServer):
             "service": [{"id": "#atproto_pds", "serviceEndpoint": self.url}],
         }
         self.asked: Counter[str] = Counter()
+        self.paths: list[str] = []
+        self.proxies: list[str] = []
+        """Services to which calls were to be passed on."""
         self.page = 3
         self.tokens: set[str] = set()
         """Those of sessions that have not expired."""
@@ -81,7 +84,7 @@ class ScriptedPds(ThreadingHTTPServer):
     def session(self) -> Any:
         access, refresh = (f"{kind}{len(self.tokens)}-{secrets.token_hex(4)}" for kind in ("access", "refresh"))
         self.tokens |= {access, refresh}
-        return {"did": DID, "accessJwt": access, "refreshJwt": refresh}
+        return {"did": DID, "handle": HANDLE, "accessJwt": access, "refreshJwt": refresh}
 
     def check(self, token: str) -> None:
         if not token:
@@ -127,10 +130,29 @@ class ScriptedPds(ThreadingHTTPServer):
         self.commits += 1
         return {}
 
-    def on_putRecord(self, _: object, body: bytes, token: str) -> Any:
+    def on_describeRepo(self, parameters: dict[str, str], *_: object) -> Any:
+        if parameters["repo"] not in (DID, HANDLE):
+            raise Refused(400, "InvalidRequest", f"Could not find user: {parameters['repo']}")
+        return {"did": DID, "handle": HANDLE}
+
+    def changed(self, body: bytes, token: str) -> tuple[dict[str, Any], tuple[str, str]]:
+        """Return what a change asks for, and the place of its record; refuse it after another commit."""
         self.check(token)
         asked = json.loads(body)
-        self.records[asked["collection"], asked["rkey"]] = asked["record"]
+        if asked.get("swapCommit", f"commit{self.commits}") != f"commit{self.commits}":
+            raise Refused(400, "InvalidSwap", f"Commit was at commit{self.commits}")
+        self.commits += 1
+        return asked, (asked["collection"], asked.get("rkey") or f"3k{self.commits:011}")
+
+    def on_putRecord(self, _: object, body: bytes, token: str) -> Any:
+        asked, place = self.changed(body, token)
+        self.records[place] = asked["record"]
+        return {name: one for name, one in self.stored(place).items() if name != "value"}
+
+    on_createRecord = on_putRecord
+
+    def on_deleteRecord(self, _: object, body: bytes, token: str) -> Any:
+        self.records.pop(self.changed(body, token)[1], None)
         return {}
 
     def on_uploadBlob(self, _: object, body: bytes, token: str) -> Any:
@@ -140,6 +162,8 @@ class ScriptedPds(ThreadingHTTPServer):
         return {"blob": {"$type": "blob", "ref": {"$link": cid}, "mimeType": "*/*", "size": len(body)}}
 
     def on_getBlob(self, parameters: dict[str, str], *_: object) -> Any:
+        if parameters["cid"] not in self.blobs:
+            raise Refused(400, "BlobNotFound", "Blob not found")
         return self.blobs[parameters["cid"]]
 
 
@@ -161,6 +185,8 @@ class _Handler(BaseHTTPRequestHandler):
         if parts.path == f"/{DID}":
             return self._send(200, self.server.document, {})
         self.server.asked[method] += 1
+        self.server.paths.append(self.path)
+        self.server.proxies += filter(None, [self.headers.get("atproto-proxy")])
         planned = self.server.script.get(method, [])
         step = planned.pop(0) if planned else None
         if isinstance(step, tuple):

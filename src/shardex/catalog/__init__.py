@@ -20,6 +20,7 @@ This room opens no data: it knows records, not datasets.
 - `redis`: records on a Redis server
 - `atproto`: records of an account on ATProto
 - `xrpc`: calls of a server of ATProto, and which server an account has
+- `blobs`: blobs of an account as files
 - `lexicon`: records as ATProto has them, and back
 - `foreign_entries`: entries that atdata wrote, as records
 - `cid`: content identifiers of ATProto
@@ -29,6 +30,7 @@ from shardex.lazy_door import TYPES, import_later
 
 __all__ = [
     "UNKNOWN",
+    "Account",
     "Backend",
     "Catalog",
     "CatalogRecord",
@@ -39,6 +41,8 @@ __all__ = [
     "RecordQuery",
     "Resolved",
     "SchemaRecord",
+    "StoredRecord",
+    "XrpcClient",
     "check_cid",
     "cid_of",
     "class_of",
@@ -46,6 +50,7 @@ __all__ = [
     "decode",
     "encode",
     "encode_dag_cbor",
+    "find_account",
     "find_catalog",
     "is_reference",
     "parse",
@@ -75,6 +80,7 @@ if TYPES:
         to_reference,
     )
     from shardex.catalog.schemas import class_of, compare_schemas, stub_of
+    from shardex.catalog.xrpc import Account, StoredRecord, XrpcClient, find_account
 else:
     import_later(
         __name__,
@@ -87,5 +93,6 @@ else:
             "records": "CatalogRecord Content DatasetRecord LensRecord Parent RecordQuery SchemaRecord decode encode "
             "to_plain to_reference",
             "schemas": "class_of compare_schemas stub_of",
+            "xrpc": "Account StoredRecord XrpcClient find_account",
         },
     )

@@ -11,7 +11,6 @@ import base64
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 
@@ -277,17 +276,13 @@ def _shards_of(storage: Mapping[str, Any], account: Account) -> list[tuple[str, 
         return [(f"s3://{storage['bucket']}/{one['key']}", _checksum(one)) for one in storage["shards"]]
     if kind == "storageBlobs":
         found = (one.get("blob", one)["ref"]["$link"] for one in storage["blobs"])
-        return [(_blob_url(account, cid), f"sha256:{_digest(cid)}") for cid in found]
+        return [(f"at://{account.did}/blob/{cid}", f"sha256:{_digest(cid)}") for cid in found]
     raise ValueError(f"storage of the kind {kind!r:.100}")
 
 
 def _checksum(shard: Mapping[str, Any]) -> str:
     checksum = shard.get("checksum") or _NO_CHECKSUM
     return f"{checksum['algorithm']}:{checksum['digest']}" if checksum["digest"] else ""
-
-
-def _blob_url(account: Account, cid: str) -> str:
-    return f"{account.server}/xrpc/com.atproto.sync.getBlob?{urlencode({'did': account.did, 'cid': cid})}"
 
 
 def _digest(cid: str) -> str:

@@ -83,13 +83,15 @@ class XrpcClient:
         """Return the answer to a query."""
         return _json(self._call("GET", method, parameters, most=_MOST_JSON), method)
 
-    def procedure(self, method: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def procedure(self, method: str, body: Mapping[str, Any], *, proxy: str = "") -> dict[str, Any]:
         """Call a method that changes something; it is repeated if the connection breaks.
 
-        Raises RemoteWriteError if the outcome is unknown.
+        With `proxy`, a DID and the name of a service, the server passes the call on to this service. Raises
+        RemoteWriteError if the outcome is unknown.
         """
         content = msgspec.json.encode(body)
-        return _json(self._call("POST", method, {}, content, "application/json", most=_MOST_JSON), method)
+        found = self._call("POST", method, {}, content, "application/json", most=_MOST_JSON, proxy=proxy)
+        return _json(found, method)
 
     def upload_blob(self, data: bytes, media_type: str = "application/octet-stream") -> dict[str, Any]:
         """Store bytes, which the server keeps as soon as a record refers to them; return the reference."""
@@ -121,21 +123,26 @@ class XrpcClient:
 
     def list_records(self, did: str, collection: str) -> Iterator[StoredRecord]:
         """Yield all records of a collection, page by page."""
-        cursor, seen = dict[str, str](), set[str]()
+        cursor, seen = "", set[str]()
         while True:
-            page = self.query("com.atproto.repo.listRecords", repo=did, collection=collection, limit=_PAGE, **cursor)
-            records = page.get("records")
-            if not isinstance(records, list):
-                raise FormatError(f"{self.server}: expected a list of records, got {records!r:.200}")
-            for one in records:
-                yield self._checked(one, f"at://{did}/{collection}/")
-            following = page.get("cursor")
-            if not following or not records:
+            records, cursor = self.page_of_records(did, collection, cursor)
+            yield from records
+            if not cursor or not records:
                 return
-            if not isinstance(following, str) or following in seen:
+            if cursor in seen:
                 raise FormatError(f"{self.server}: expected another page of {collection}, got the same one again")
-            seen.add(following)
-            cursor = {"cursor": following}
+            seen.add(cursor)
+
+    def page_of_records(
+        self, did: str, collection: str, cursor: str = "", limit: int = _PAGE
+    ) -> tuple[list[StoredRecord], str]:
+        """Return some records of a collection, and the cursor of the next page, empty for none."""
+        place: dict[str, Any] = {"repo": did, "collection": collection, "limit": limit}
+        page = self.query("com.atproto.repo.listRecords", **place, **({"cursor": cursor} if cursor else {}))
+        records, following = page.get("records"), page.get("cursor") or ""
+        if not isinstance(records, list) or not isinstance(following, str):
+            raise FormatError(f"{self.server}: expected a list of records, got {page!r:.200}")
+        return [self._checked(one, f"at://{did}/{collection}/") for one in records], following
 
     def _checked(self, found: Any, uri: str) -> StoredRecord:
         """Return a record of an answer; raise if it is another one, or not what its CID says."""
@@ -161,8 +168,18 @@ class XrpcClient:
         self._login = name, password
         return self._tokens["did"]
 
+    @property
+    def session(self) -> dict[str, str]:
+        """The session: did, handle, accessJwt and refreshJwt; empty without one."""
+        return dict(self._tokens)
+
+    def resume(self, session: Mapping[str, Any]) -> None:
+        """Go on with the session of another client."""
+        self._keep(session)
+
     def _keep(self, session: Mapping[str, Any]) -> None:
         tokens = {name: session.get(name) for name in ("did", "accessJwt", "refreshJwt")}
+        tokens["handle"] = session.get("handle") or tokens["did"]
         if wrong := [name for name, text in tokens.items() if not isinstance(text, str) or not text.isascii()]:
             raise FormatError(f"{self.server}: expected a session with {', '.join(wrong)}, got none")
         self._tokens = tokens  # type: ignore[assignment]
@@ -192,13 +209,14 @@ class XrpcClient:
         *,
         most: int,
         token: str = "accessJwt",
+        proxy: str = "",
     ) -> bytes:
         """Return the content of the answer to a call; a session that has expired is renewed once."""
         secret = self._tokens.get(token, "")
-        answer = self._send(verb, method, parameters, content, media_type, most, secret)
+        answer = self._send(verb, method, parameters, content, media_type, most, secret, proxy)
         if token == "accessJwt" and secret and _error_name(answer) == "ExpiredToken":
             self._renew(secret)
-            answer = self._send(verb, method, parameters, content, media_type, most, self._tokens[token])
+            answer = self._send(verb, method, parameters, content, media_type, most, self._tokens[token], proxy)
         if answer.status != 200:
             raise _error(answer, method, self.server)
         return answer.content
@@ -212,11 +230,13 @@ class XrpcClient:
         media_type: str,
         most: int,
         secret: str,
+        proxy: str,
     ) -> WholeAnswer:
         """Send a request until there is an answer; wait as long as a busy server asks for, up to the deadline."""
-        url = f"{self.server}/xrpc/{method}" + (f"?{urlencode(parameters)}" if parameters else "")
+        url = f"{self.server}/xrpc/{method}" + (f"?{urlencode(parameters, doseq=True)}" if parameters else "")
         headers = {"Accept": "application/json"} | ({"Content-Type": media_type} if media_type else {})
         headers |= {"Authorization": f"Bearer {secret}"} if secret else {}
+        headers |= {"atproto-proxy": proxy} if proxy else {}
         end = time.monotonic() + self._settings.number("deadline")
         for number in range(int(self._settings.number("retries")) + 1):
             pause, answer = min(0.1 * 2**number, _LONGEST_PAUSE), None
@@ -308,7 +328,8 @@ def _error(answer: WholeAnswer, method: str, server: str) -> ShardexError:
         return ConflictError(f"{server}: {text}")
     if answer.status == 413:
         return RemoteError(errno.EFBIG, f"{text}: larger than this server allows", server)
-    return RemoteError(errno.EPROTO, text, server)
+    kind = RemoteReadError if answer.status >= 500 else RemoteError
+    return kind(errno.EPROTO, text, server)
 
 
 # -- accounts -------------------------------------------------------------------------------------------------

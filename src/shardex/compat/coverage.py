@@ -1,7 +1,7 @@
 """Lists the names of the five systems that `shardex.compat` has, with what serves each of them.
 
 Every system's package has a module ``_covered`` with one dictionary, `COVERED`: the dotted name below the package, and
-in a few words which part of shardex serves it. Names that raise until there is a catalog begin with `WAITS`.
+in a few words which part of shardex serves it.
 """
 
 import importlib
@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from shardex.errors import ArgumentError, nearest
 
 SYSTEMS: Final = ("synthefy_dataset_utils", "atdata", "data_forager", "splitdataloader", "stable_datasets")
-WAITS: Final = "waits for the catalog"
 
 
 class Covered(NamedTuple):
@@ -22,11 +21,6 @@ class Covered(NamedTuple):
     system: str
     name: str
     served_by: str
-
-    @property
-    def waits(self) -> bool:
-        """Whether the name exists and raises an error that says what it waits for."""
-        return self.served_by.startswith(WAITS)
 
 
 def covered(system: str) -> list[Covered]:
@@ -89,8 +83,7 @@ def lines(systems: Iterable[str] = SYSTEMS) -> Iterator[str]:
 
 
 def _lines(system: str, names: Sequence[Covered]) -> Iterator[str]:
-    waiting = sum(one.waits for one in names)
-    yield f"{system}: {len(names) - waiting} names work, {waiting} wait for the catalog"
+    yield f"{system}: {len(names)} names"
     width = max((len(one.name) for one in names), default=0)
     for one in names:
         yield f"  {one.name:{width}}  {one.served_by}"

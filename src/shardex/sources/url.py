@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from shardex import sources
 from shardex.errors import AddressError, ArgumentError, UnknownFormatError, UnsafeError
-from shardex.plugins import plugins
+from shardex.plugins import load, plugins
 from shardex.sources.credentials import redact_url
 from shardex.sources.local import LocalSource
 from shardex.sources.protocols import Place, check_text
@@ -161,6 +161,12 @@ def _open_objects(url: str, trusted: bool) -> Place:
     return sources.object_store.ObjectSource(url, trusted=trusted)
 
 
+def _open_blobs(url: str, trusted: bool) -> Place:
+    """Return the blobs of an account of ATProto; their class is found by its name, as the room `catalog` is above."""
+    found: Place = load("shardex.catalog.blobs:AccountBlobs")(url, trusted)
+    return found
+
+
 SCHEMES: dict[str, Callable[[str, bool], Place]] = {
     "memory": _open_memory,
     "s3": _open_objects,
@@ -168,5 +174,6 @@ SCHEMES: dict[str, Callable[[str, bool], Place]] = {
     "az": _open_objects,
     "http": _open_objects,
     "https": _open_objects,
+    "at": _open_blobs,
 }
 """Function that opens a URL, by scheme; it gets the URL and whether the URL is trusted."""

@@ -10,8 +10,10 @@ from typing import Annotated, Any
 
 import atdata  # type: ignore[import-not-found]
 import numpy as np
+from atdata import atmosphere
 from atdata.index._schema import _build_schema_record  # type: ignore[import-not-found]
 from atdata.manifest import ManifestField, QueryExecutor  # type: ignore[import-not-found]
+from atdata.testing import MockAtmosphere  # type: ignore[import-not-found]
 from numpy.typing import NDArray
 
 
@@ -56,6 +58,26 @@ def seen(sample: Any) -> dict[str, Any]:
     return {"image": image, "blob": sample.blob.hex(), **{name: getattr(sample, name) for name in names}}
 
 
+LEXICON = {
+    "entry": atmosphere.LexDatasetEntry,
+    "schema": atmosphere.LexSchemaRecord,
+    "lens": atmosphere.LexLensRecord,
+    "label": atmosphere.LexLabelRecord,
+    "lensVerification": atmosphere.LexLensVerification,
+}
+
+
+def published() -> dict[str, Any]:
+    """Return the records that atdata's own publishers write, by address."""
+    client = MockAtmosphere()
+    schema = atmosphere.SchemaPublisher(client).publish(Shot)
+    about = {"name": "shots", "metadata": {"split": "train", "model": "bert"}, "tags": ["a"], "license": "MIT"}
+    atmosphere.DatasetPublisher(client).publish_with_urls(["https://h.example/a.tar"], schema, **about)
+    atmosphere.DatasetPublisher(client).publish_with_s3("bucket", ["a.tar"], schema, name="s3", region="eu")
+    atmosphere.LabelPublisher(client).publish("shots", "at://x/y/z", version="1.0.0")
+    return dict(client._records)
+
+
 def main(ours: Path, theirs: Path) -> dict[str, Any]:
     """Read, then write; return what was seen."""
     sharded = f"{ours}/train-{{000000..000002}}.tar"
@@ -79,6 +101,11 @@ def main(ours: Path, theirs: Path) -> dict[str, Any]:
         "packed": first.packed.hex(),
         "cids": [atdata.generate_cid(one) for one in json.loads(sys.argv[3])],
         "record": _build_schema_record(Shot, version="1.0.0"),
+        "records": [
+            LEXICON[one["$type"].rpartition(".")[2]].from_record(one).to_record()
+            for one in json.loads((ours / "records.json").read_text())
+        ],
+        "published": published(),
         "arrays": [
             None if one.array is None else [one.array.dtype.str, one.array.shape, one.array.tobytes().hex()]
             for one in atdata.Dataset[One](f"{ours}/arrays.tar").ordered()

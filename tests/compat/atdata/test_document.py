@@ -144,19 +144,3 @@ def write_splits(folder: Path, kind: Any) -> None:
     """Write the files of the document's splits."""
     for name in ("train-000", "train-001", "train", "test-000"):
         write_tar(folder / f"{name}.tar", [image(kind, k) for k in range(4)])
-
-
-def test_paths_of_the_network_wait_for_the_catalog() -> None:
-    with pytest.raises(NotImplementedError, match="catalog"):
-        atdata.load_dataset("at://did:plc:abc/science.alt.dataset.entry/x", split="train")
-
-
-def test_features_of_the_document_that_wait_for_the_catalog() -> None:
-    """Publishing to the network of ATProto."""
-    calls: list[tuple[Any, tuple[Any, ...]]] = [
-        (atdata.promote_to_atmosphere, (None, None, None)),
-        (atdata.atmosphere.Atmosphere, ()),
-    ]
-    for call, arguments in calls:
-        with pytest.raises(NotImplementedError, match="waits for the catalog"):
-            call(*arguments)

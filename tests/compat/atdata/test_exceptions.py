@@ -10,13 +10,11 @@ from shardex.compat.atdata._exceptions import (
     AppViewRequiredError,
     AppViewUnavailableError,
     AtdataError,
-    CatalogUnavailableError,
     LensNotFoundError,
     PartialFailureError,
     SampleKeyError,
     SchemaError,
     ShardError,
-    needs_catalog,
 )
 
 MADE: list[tuple[AtdataError, tuple[type[BaseException], ...], str]] = [
@@ -28,7 +26,6 @@ MADE: list[tuple[AtdataError, tuple[type[BaseException], ...], str]] = [
     (PartialFailureError(["a"], ["b"], {"b": OSError("gone")}, {"a": 1}), (), "1 of 2 shards failed:\n  b: gone"),
     (AppViewUnavailableError("https://x", "timeout"), (AppViewError,), "https://x"),
     (AppViewRequiredError("search"), (AppViewError,), "search"),
-    (CatalogUnavailableError("Index", "write_samples"), (NotImplementedError,), "Now, use: write_samples"),
 ]
 
 
@@ -54,8 +51,3 @@ def test_attributes() -> None:
     assert SampleKeyError("k").key == "k"
     assert SchemaError("Point", ["x"], []).expected_fields == ["x"]
     assert LensNotFoundError(int, str).available_targets == []
-
-
-def test_names_that_wait_for_the_catalog_say_so() -> None:
-    with pytest.raises(CatalogUnavailableError, match=r"not available yet.*load_dataset"):
-        needs_catalog("Index", "load_dataset of files")

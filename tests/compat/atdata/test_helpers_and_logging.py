@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from shardex.compat import atdata
 from shardex.compat.atdata import _type_utils as types_
-from shardex.compat.atdata._exceptions import CatalogUnavailableError
 from shardex.compat.atdata._helpers import ShardWriteResult, sha256_bytes, sha256_file
 from shardex.compat.atdata.index import LocalDatasetEntry
-from shardex.compat.coverage import covered, resolve
 from tests.compat.atdata.samples_for_manifests import shots
 
 
@@ -104,16 +102,6 @@ def test_encodings_of_arrays(compact_arrays: None) -> None:
     assert all(np.array_equal(atdata._helpers.bytes_to_array(one), array) for one in (compact, npy))
     with pytest.raises(ValueError, match="npy, compact"):
         atdata.configure_arrays("pickle")
-
-
-WAITING = [one.name for one in covered("atdata") if one.waits and "://" not in one.name]
-
-
-@pytest.mark.parametrize("name", WAITING)
-def test_names_that_wait_raise_one_error(name: str) -> None:
-    found: Any = resolve("atdata", name)
-    with pytest.raises(CatalogUnavailableError, match=r"waits for the catalog.*not available yet. Now, use: \w+"):
-        found()
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ once, into ``build/atdata-VERSION-...``: only those that its import needs, in th
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from shardex.compat.atdata import (
     Dataset,
     DictSample,
     PackableSample,
+    atmosphere,
     configure_arrays,
     generate_cid,
     load_dataset,
@@ -31,6 +32,7 @@ from shardex.compat.atdata import (
 )
 from shardex.compat.atdata.index._schema import _build_schema_record
 from shardex.compat.atdata.manifest import F, QueryExecutor, ShardManifest
+from shardex.compat.atdata.testing import MockAtmosphere
 from tests.compat.atdata.samples_for_manifests import Shot, shots
 from tests.program_packages import packages_for
 
@@ -92,7 +94,13 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str
     """The folder that we wrote, the folder that atdata wrote, and what it saw in ours."""
     python, packages = python_with_atdata()
     base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "real-atdata"  # for all workers
+    if run := os.environ.get("PYTEST_XDIST_TESTRUNUID"):
+        shared = base.parent / f"real-atdata-{run}"  # for all workers of this run
+        for old in base.parent.glob("real-atdata*"):
+            if time.time() - old.stat().st_mtime > 3600:
+                shutil.rmtree(old, ignore_errors=True)
+    else:
+        shared = base / "real-atdata"
     ours, theirs, answer = shared / "ours", shared / "theirs", shared / "answer.json"
     shared.mkdir(exist_ok=True)
     with open(shared / "lock", "w") as lock:
@@ -109,6 +117,7 @@ def run_atdata(python: str, packages: Path, ours: Path, theirs: Path) -> str:
     configure_arrays("npy")
     write_samples(shots(10), ours / "train.tar", maxcount=4, manifest=True)
     write_samples(ones(), ours / "arrays.tar")
+    (ours / "records.json").write_text(json.dumps(records()))
     environment = {**os.environ, "PYTHONPATH": str(packages), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
         [python, PROGRAM, ours, theirs, json.dumps(VALUES), json.dumps(ARRAYS)],
@@ -120,6 +129,25 @@ def run_atdata(python: str, packages: Path, ours: Path, theirs: Path) -> str:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()[-1]
+
+
+def records() -> list[dict[str, Any]]:
+    """Return a record of each kind, as our publishers write it."""
+    client: Any = MockAtmosphere()
+    schema = str(atmosphere.SchemaPublisher(client).publish(Shot, description="d"))
+    publisher = atmosphere.DatasetPublisher(client)
+    about: dict[str, Any] = {"name": "shots", "tags": ["a"], "license": "MIT"}
+    publisher.publish_with_urls(["https://h.example/a.tar"], schema, metadata={"split": "train", "n": 1}, **about)
+    publisher.publish_with_s3("bucket", ["a.tar"], schema, endpoint="https://minio.example", **about)
+    publisher.publish_with_blobs([b"tar"], schema, **about)
+    atmosphere.LabelPublisher(client).publish("shots", "at://x/y/z", version="1.0.0")
+    code: dict[str, Any] = {"code_repository": "r", "code_commit": "c", "getter_path": "m:g", "putter_path": "m:p"}
+    schemas: dict[str, Any] = {"source_schema_uri": "at://x/y/z", "target_schema_uri": "at://x/y/z"}
+    atmosphere.LensPublisher(client).publish(name="l", **schemas, **code)
+    known: dict[str, Any] = {"code_hash": atmosphere.LexCodeHash("sha256", "ab"), "description": "d"}
+    verified: dict[str, Any] = {"lens_uri": "at://x/y/z", "lens_commit": "c", "verification_method": "signedHash"}
+    atmosphere.VerificationPublisher(client).publish(**verified, **known)
+    return [*client._records.values()]
 
 
 Real = tuple[Path, Path, dict[str, Any]]
@@ -202,3 +230,29 @@ def test_identifiers_and_records_are_the_same(real: Real) -> None:
     assert real[2]["cids"] == [generate_cid(one) for one in VALUES]
     ours = _build_schema_record(Shot, version="1.0.0")
     assert {**real[2]["record"], "createdAt": None} == {**ours, "createdAt": None}
+
+
+def test_atdata_reads_our_records(real: Real) -> None:
+    """Records of ATProto of each kind are what atdata makes of them."""
+    ours = json.loads((real[0] / "records.json").read_text())
+    assert len(ours) == 7 and real[2]["records"] == ours
+
+
+def test_we_read_records_of_atdata(real: Real) -> None:
+    client: Any = MockAtmosphere()
+    client._records = real[2]["published"]
+    by_kind: dict[str, list[str]] = {}
+    for uri in client._records:
+        by_kind.setdefault(uri.split("/")[3].rpartition(".")[2], []).append(uri)
+    (schema,), (label,), (web, bucket) = (by_kind[kind] for kind in ("schema", "label", "entry"))
+    loader = atmosphere.DatasetLoader(client)
+    assert loader.get_urls(web) == ["https://h.example/a.tar"] and loader.get_urls(bucket) == ["s3://bucket/a.tar"]
+    assert loader.get_metadata(web) == {"split": "train", "model": "bert"}
+    assert [loader.get_typed(one).to_record() for one in (web, bucket)] == [
+        client._records[one] for one in (web, bucket)
+    ]
+    assert atmosphere.LabelLoader(client).resolve(client.did, "shots", "1.0.0") == "at://x/y/z"
+    assert atmosphere.LabelLoader(client).get_typed(label).name == "shots"
+    ours = atmosphere.SchemaPublisher(client).publish(Shot)
+    written = [{**atmosphere.SchemaLoader(client).get(one), "createdAt": ""} for one in (schema, str(ours))]
+    assert written[0] == written[1]

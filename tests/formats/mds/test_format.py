@@ -188,7 +188,9 @@ def test_verify_compares_the_hashes_of_the_index(real: Path, name: str) -> None:
     index["shards"][1]["raw_data"]["hashes"] = {"xxh64": "0"}
     (folder / "index.json").write_text(json.dumps(index))
     (problem,) = sx.verify(folder, progress=False)
-    assert problem.file.startswith("shard.00001.mds") and "expected the xxh64 0, as index.json says, got " in problem.what
+    assert (
+        problem.file.startswith("shard.00001.mds") and "expected the xxh64 0, as index.json says, got " in problem.what
+    )
     index["shards"][1]["raw_data"]["hashes"] = {"nothing": "0"}
     (folder / "index.json").write_text(json.dumps(index))
     assert "expected hashes that are known, got nothing" in sx.verify(folder, progress=False)[0].what

@@ -17,10 +17,10 @@ Samples are packed by the types of their values; the core indexes tars, reads ra
 - `testing`: datasets for tests
 - `cli`: the command line
 - `index` (`local` is its old place), `providers`, `repository`, `stores`: datasets, schemas, lenses, labels by name
+- `atmosphere`, `promote`, `_appview_search`: datasets, schemas, lenses and labels on ATProto
 - `search`: search in indexes
 - `_named`: the default index, and datasets by name
 - `_lens_codec`, `_stub_manager`: lenses as records, sample classes as source code for editors
-- `promote`, `atmosphere`: wait for the catalog (`_waiting`)
 """
 
 import warnings

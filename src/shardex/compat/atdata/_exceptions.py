@@ -10,16 +10,15 @@
     ├── ShardError                                  a shard that cannot be read
     ├── BrokenTarError (FormatError, tarfile.ReadError)  a shard that is no tar, or not a whole one
     ├── PartialFailureError                         `Dataset.process_shards` failed for some shards
-    ├── AppViewError                                what an AppView of ATProto would raise
-    │   ├── AppViewUnavailableError
-    │   └── AppViewRequiredError
-    └── CatalogUnavailableError (NotImplementedError)  a name of atdata for catalogs, which are not on `sx.Catalog` yet
+    └── AppViewError                                what an AppView of ATProto would raise
+        ├── AppViewUnavailableError
+        └── AppViewRequiredError
 """
 
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from shardex import errors
 
@@ -174,17 +173,3 @@ class AppViewRequiredError(AppViewError):
     def __init__(self, operation: str) -> None:
         self.operation = operation
         super().__init__(f"{operation!r} needs an AppView, and none is configured")
-
-
-class CatalogUnavailableError(AtdataError, NotImplementedError):
-    """A name of atdata that needs the catalog of shardex, which does not exist yet."""
-
-    def __init__(self, name: str, instead: str) -> None:
-        self.name = name
-        self.instead = instead
-        super().__init__(f"{name} waits for the catalog of shardex, which is not available yet. Now, use: {instead}")
-
-
-def needs_catalog(name: str, instead: str) -> NoReturn:
-    """Raise the error of a name that waits for the catalog."""
-    raise CatalogUnavailableError(name, instead)

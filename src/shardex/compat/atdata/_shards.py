@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from shardex.compat.atdata._exceptions import BrokenTarError, CutTarError
 from shardex.compat.atdata._protocols import DataSource
-from shardex.compat.atdata._sources import S3Source, URLSource
+from shardex.compat.atdata._sources import S3Source, UntrustedURLs, URLSource
 from shardex.dataset import Dataset, concat, from_table
 from shardex.dataset import open as open_dataset
 from shardex.errors import FormatError, RemoteReadError, ShardexError, TruncatedShardError
@@ -36,7 +36,8 @@ class Shards:
 
     def __init__(self, source: DataSource) -> None:
         self.source = source
-        self._copied = type(source) not in (URLSource, S3Source)
+        self._copied = type(source) not in (URLSource, UntrustedURLs, S3Source)
+        self._trusted: bool = getattr(source, "trusted", True)
         self._opened: dict[tuple[str, ...], tuple[Any, Dataset]] = {}
         self._rows_by_key: tuple[Dataset, dict[str, int]] | None = None
         self._copies: dict[str, str] = {}
@@ -112,7 +113,7 @@ class Shards:
             return None
         addresses = cast("URLSource", self.source).addresses(names)
         try:
-            return self._open_again(names, addresses) if keep else _open(addresses)
+            return self._open_again(names, addresses) if keep else _open(addresses, trusted=self._trusted)
         except RemoteReadError:
             if not any(one.startswith(("http://", "https://")) for one in addresses):
                 raise
@@ -124,7 +125,7 @@ class Shards:
         state = [_state(one) for one in addresses]
         known, opened = self._opened.get(names, (None, None))
         if opened is None or known != state:
-            opened = _open(addresses, cache)
+            opened = _open(addresses, cache, trusted=self._trusted or cache is not None)
             self._opened[names] = state, opened
         return opened
 
@@ -150,22 +151,23 @@ def _remove(folder: str, pid: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _open(addresses: Sequence[str], cache: str | None = None) -> Dataset:
+def _open(addresses: Sequence[str], cache: str | None = None, *, trusted: bool = True) -> Dataset:
     """Return the samples at these paths and URLs; only those of one store are opened together.
 
-    `cache` is the folder for the content of compressed files, if it is not the usual one.
+    `cache` is the folder for the content of compressed files, if it is not the usual one. Without `trusted` URLs must
+    be public.
     """
     groups = [list(some) for _, some in groupby(addresses, _store_of)]
     try:
-        opened = [_open_together(some, cache) for some in groups]
+        opened = [_open_together(some, cache, trusted) for some in groups]
     except FormatError as error:
         kind = CutTarError if isinstance(error, TruncatedShardError) else BrokenTarError
         raise kind(str(error)) from error
     return opened[0] if len(opened) == 1 else concat(*opened)
 
 
-def _open_together(addresses: Sequence[str], cache: str | None) -> Dataset:
-    options: dict[str, Any] = {"format": "tar", "schema": {PACKED: bytes}}
+def _open_together(addresses: Sequence[str], cache: str | None, trusted: bool) -> Dataset:
+    options: dict[str, Any] = {"format": "tar", "schema": {PACKED: bytes}, "trusted": trusted}
     if not any(one.lower().endswith(_COMPRESSED) for one in addresses):
         try:
             return open_dataset(addresses, **options)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import IO, Any, BinaryIO, Self, cast
+from typing import IO, Any, BinaryIO, ClassVar, Self, cast
 from urllib.parse import quote
 
 from shardex.errors import ArgumentError, ShardexError, storage_errors
@@ -36,6 +36,9 @@ class UnknownShardError(ShardexError, KeyError):
 
 class _Shards:
     """What the sources have in common: shards by name, which the core reads at addresses."""
+
+    trusted: ClassVar[bool] = True
+    """False if other people name the addresses: web servers must then have public ones."""
 
     def list_shards(self) -> list[str]:
         """Return the names of all shards."""
@@ -65,7 +68,7 @@ class _Shards:
 
     def open_shard(self, shard_id: str) -> IO[bytes]:
         """Return a stream of a shard; `KeyError` if there is none of this name."""
-        return _stream(self.addresses([shard_id])[0])
+        return _stream(self.addresses([shard_id])[0], trusted=self.trusted)
 
 
 @dataclass
@@ -98,6 +101,12 @@ class URLSource(_Shards):
         middle = ",".join(one[len(before) : len(one) - len(after)] for one in listed)
         pattern = f"{before}{{{middle}}}{after}"
         return cls(pattern, None if expand_braces(pattern) == list(listed) else listed)
+
+
+class UntrustedURLs(URLSource):
+    """Shards at URLs that a record of another account names."""
+
+    trusted = False
 
 
 @dataclass
@@ -227,14 +236,14 @@ def without_file(address: str) -> str:
     return re.sub(r"^file:(//(localhost(?=/))?)?", "", address)
 
 
-def _stream(address: str) -> IO[bytes]:
+def _stream(address: str, *, trusted: bool = True) -> IO[bytes]:
     """Return a stream of a file at a path or a URL."""
     if not is_url(address := without_file(address)):
         path = absolute_path(address)
         with storage_errors(path, "open"):
             return open(path, "rb")
     parent, name = parent_of(address)
-    source = open_source(parent)
+    source = open_source(parent, trusted=trusted)
     if address.startswith(("http://", "https://")):  # it may not know ranges
         with ExitStack() as on_error:
             copy = on_error.enter_context(tempfile.TemporaryFile())

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from shardex.compat.atdata._appview_search import AppViewSearchBackend
 from shardex.compat.atdata._exceptions import AtdataError
 from shardex.compat.atdata._logging import get_logger
-from shardex.compat.atdata._waiting import FILES, Waiting
 
 __all__ = [
     "AppViewSearchBackend",
@@ -63,10 +63,6 @@ class SearchBackend(Protocol):
 
     def health_check(self) -> bool:
         """Return whether the place answers."""
-
-
-class AppViewSearchBackend(Waiting, instead=FILES, methods="name search health_check"):
-    """Search in an AppView of ATProto."""
 
 
 class LocalSearchBackend:
@@ -171,8 +167,7 @@ def search_index(index: Any, include_atmosphere: bool, *wanted: Any) -> SearchRe
     """Search in an index, and in the AppView of its session if it has one."""
     backends: list[Any] = [LocalSearchBackend(index)]
     if include_atmosphere and (client := _session(index)) is not None and client.has_appview:
-        app_view: Any = AppViewSearchBackend
-        backends.append(app_view(client))
+        backends.append(AppViewSearchBackend(client))
     return SearchAggregator(backends).search(*wanted)
 
 

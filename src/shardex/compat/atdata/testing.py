@@ -2,10 +2,11 @@
 
 import dataclasses
 import os
+import secrets
 import tempfile
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,11 +16,11 @@ import numpy as np
 from shardex.compat.atdata._dataset import Dataset
 from shardex.compat.atdata._samples import packable
 from shardex.compat.atdata._type_utils import is_ndarray_type
-from shardex.compat.atdata._waiting import Waiting
 from shardex.compat.atdata._write import write_samples
+from shardex.compat.atdata.atmosphere._types import LEXICON_NAMESPACE
 from shardex.compat.atdata.index import Index
 from shardex.compat.atdata.providers._sqlite import SqliteProvider
-from shardex.errors import SchemaError
+from shardex.errors import SchemaError, UnknownKeyError
 from shardex.features import kinds
 
 __all__ = ["MockAtmosphere", "MockAtmosphereClient", "make_dataset", "make_samples", "mock_index"]
@@ -76,14 +77,116 @@ def _value(name: str, hint: Any, number: int, rng: np.random.Generator) -> Any:
     return made[kind]() if kind in made else f"{name}_{number}"
 
 
-class MockAtmosphere(Waiting, instead=_INSTEAD, methods="login create_record get_record list_records reset"):
-    """A session of ATProto in memory, which waits for the catalog."""
+class MockAtmosphere:
+    """An account of ATProto in memory, with a part of the methods of `Atmosphere`.
+
+    >>> client = MockAtmosphere(); session = client.login("alice.test", "secret"); client.did
+    'did:plc:mock000000000000'
+    >>> uri = client.create_record("org.example.thing", {"n": 1}); client.get_record(uri)
+    {'n': 1}
+    """
+
+    has_appview = False
+
+    def __init__(self, did: str = "did:plc:mock000000000000", handle: str = "test.mock.social") -> None:
+        self.did, self.handle = did, handle
+        self.is_authenticated = False
+        self._records: dict[str, dict[str, Any]] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._call_log: list[tuple[str, dict[str, Any]]] = []
+
+    def login(self, handle: str, password: str) -> dict[str, Any]:
+        """Log in; every password is right."""
+        self.is_authenticated, self.handle = True, handle
+        self._call_log.append(("login", {"handle": handle}))
+        return {"did": self.did, "handle": handle}
+
+    def _ensure_authenticated(self) -> None:
+        """Do nothing: writing needs no login here."""
+
+    def export_session_string(self) -> str:
+        """Return a session as text."""
+        return "mock-session-string"
+
+    def resolve_did(self, handle_or_did: str) -> str:
+        """Return a DID as it is, and this account's DID for every handle."""
+        return handle_or_did if handle_or_did.startswith("did:") else self.did
+
+    def create_record(
+        self, collection: str, record: dict[str, Any], rkey: str | None = None, validate: bool = False
+    ) -> str:
+        """Keep a record, and return its address."""
+        key = rkey or secrets.token_hex(6)
+        uri = f"at://{self.did}/{collection}/{key}"
+        self._records[uri] = record
+        self._call_log.append(("create_record", {"collection": collection, "rkey": key, "uri": uri}))
+        return uri
+
+    def get_record(self, uri: Any) -> dict[str, Any]:
+        """Return a record; `KeyError` if there is none."""
+        if str(uri) not in self._records:
+            raise UnknownKeyError(f"Record not found: {uri}")
+        return self._records[str(uri)]
+
+    def list_records(
+        self, collection: str, *, repo: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Return the records of a collection, and no cursor."""
+        return [record for uri, record in self._records.items() if f"/{collection}/" in uri][:limit], None
+
+    def list_schemas(self, repo: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Return the schemas."""
+        return self.list_records(f"{LEXICON_NAMESPACE}.schema", limit=limit)[0]
+
+    def list_datasets(self, repo: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Return the datasets."""
+        return self.list_records(f"{LEXICON_NAMESPACE}.entry", limit=limit)[0]
+
+    def list_labels(self, repo: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Return the labels."""
+        return self.list_records(f"{LEXICON_NAMESPACE}.label", limit=limit)[0]
+
+    def list_lenses(self, repo: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Return the lenses."""
+        return self.list_records(f"{LEXICON_NAMESPACE}.lens", limit=limit)[0]
+
+    def delete_record(self, uri: Any) -> None:
+        """Forget a record."""
+        self._records.pop(str(uri), None)
+
+    def upload_blob(self, data: bytes, mime_type: str = "application/octet-stream") -> dict[str, Any]:
+        """Keep a blob, and return its reference."""
+        ref = f"blob:{secrets.token_hex(8)}"
+        self._blobs[ref] = data
+        self._call_log.append(("upload_blob", {"ref": ref, "size": len(data)}))
+        return {"$type": "blob", "ref": {"$link": ref}, "mimeType": mime_type, "size": len(data)}
+
+    def get_blob(self, did: str, cid: str) -> bytes:
+        """Return a blob; `KeyError` if there is none."""
+        if cid not in self._blobs:
+            raise UnknownKeyError(f"Blob not found: {cid}")
+        return self._blobs[cid]
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._records.clear()
+        self._blobs.clear()
+        self._call_log.clear()
+        self.is_authenticated = False
 
 
 MockAtmosphereClient = MockAtmosphere
 
 with suppress(ImportError):
     import pytest
+
+    @pytest.fixture
+    def mock_atmosphere() -> Iterator[MockAtmosphere]:
+        """An account in memory, logged in, for tests that import this fixture."""
+        client = MockAtmosphere()
+        client.login("test.mock.social", "test-password")
+        yield client
+        client.reset()
 
     @pytest.fixture
     def tmp_dataset(tmp_path: Path) -> Dataset[Any]:

@@ -1,53 +1,80 @@
-"""Datasets on ATProto, which wait for the catalog."""
+"""Datasets, schemas, lenses and labels on ATProto, as records ``science.alt.dataset.*``; older ones are read too.
 
-from shardex.compat.atdata._waiting import Waiting
+- `client`: `Atmosphere`, an account
+- `schema`, `records`, `lens`, `labels`, `verification`: publishers and loaders, over `_publishing`
+- `store`: shards as blobs
+- `_index`: datasets and schemas by address
+- `_lexicon_types`, `_types`: records and their addresses
+"""
+
+from shardex.compat.atdata.atmosphere._index import AtmosphereIndex, AtmosphereIndexEntry
+from shardex.compat.atdata.atmosphere._lexicon_types import (
+    BlobEntry,
+    DatasetMetadata,
+    DatasetSize,
+    HttpShardEntry,
+    JsonSchemaFormat,
+    LexCodeHash,
+    LexCodeReference,
+    LexDatasetEntry,
+    LexLabelRecord,
+    LexLensRecord,
+    LexLensVerification,
+    LexSchemaRecord,
+    S3ShardEntry,
+    ShardChecksum,
+    ShardManifestRef,
+    StorageBlobs,
+    StorageHttp,
+    StorageS3,
+    StorageUnion,
+    storage_from_record,
+)
+from shardex.compat.atdata.atmosphere._types import LEXICON_NAMESPACE, AtUri
+from shardex.compat.atdata.atmosphere.client import Atmosphere, AtmosphereClient
+from shardex.compat.atdata.atmosphere.labels import LabelLoader, LabelPublisher
+from shardex.compat.atdata.atmosphere.lens import LensLoader, LensPublisher
+from shardex.compat.atdata.atmosphere.records import DatasetLoader, DatasetPublisher
+from shardex.compat.atdata.atmosphere.schema import SchemaLoader, SchemaPublisher
+from shardex.compat.atdata.atmosphere.store import PDSBlobStore
+from shardex.compat.atdata.atmosphere.verification import VerificationLoader, VerificationPublisher
 
 __all__ = [
+    "LEXICON_NAMESPACE",
+    "AtUri",
     "Atmosphere",
+    "AtmosphereClient",
+    "AtmosphereIndex",
+    "AtmosphereIndexEntry",
+    "BlobEntry",
     "DatasetLoader",
+    "DatasetMetadata",
     "DatasetPublisher",
+    "DatasetSize",
+    "HttpShardEntry",
+    "JsonSchemaFormat",
+    "LabelLoader",
+    "LabelPublisher",
     "LensLoader",
     "LensPublisher",
+    "LexCodeHash",
+    "LexCodeReference",
+    "LexDatasetEntry",
+    "LexLabelRecord",
+    "LexLensRecord",
+    "LexLensVerification",
+    "LexSchemaRecord",
     "PDSBlobStore",
+    "S3ShardEntry",
     "SchemaLoader",
     "SchemaPublisher",
+    "ShardChecksum",
+    "ShardManifestRef",
+    "StorageBlobs",
+    "StorageHttp",
+    "StorageS3",
+    "StorageUnion",
+    "VerificationLoader",
+    "VerificationPublisher",
+    "storage_from_record",
 ]
-
-_INSTEAD = "shards at a URL, and load_dataset(url); BlobSource reads blobs whose references are known"
-
-
-class Atmosphere(
-    Waiting,
-    instead=_INSTEAD,
-    methods="login from_session from_env create_record get_record list_records delete_record upload_blob get_blob "
-    "did handle is_authenticated has_appview export_session",
-):
-    """A session at a server of ATProto."""
-
-
-class SchemaPublisher(Waiting, instead=_INSTEAD, methods="publish"):
-    """Publishes schemas."""
-
-
-class SchemaLoader(Waiting, instead=_INSTEAD, methods="get list_all"):
-    """Loads schemas."""
-
-
-class DatasetPublisher(Waiting, instead=_INSTEAD, methods="publish publish_with_urls publish_with_blobs"):
-    """Publishes datasets."""
-
-
-class DatasetLoader(Waiting, instead=_INSTEAD, methods="get list_all get_typed get_urls to_dataset"):
-    """Loads datasets."""
-
-
-class LensPublisher(Waiting, instead=_INSTEAD, methods="publish publish_from_lens"):
-    """Publishes lenses."""
-
-
-class LensLoader(Waiting, instead=_INSTEAD, methods="get list_all find_by_schemas"):
-    """Loads lenses."""
-
-
-class PDSBlobStore(Waiting, instead=_INSTEAD, methods="write_shards read_url supports_streaming create_source"):
-    """Shards as blobs of a server of ATProto."""
