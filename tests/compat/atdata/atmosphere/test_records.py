@@ -247,7 +247,7 @@ def test_load_dataset(server: ScriptedPds, atmo: Atmosphere, tmp_path: Path) -> 
     assert [*splits] == ["train"] and [one.label for one in splits["train"]] == [*range(6)]
     assert type(splits["train"][0]).__name__ == "Digit"
     assert [one.label for one in load_dataset(entry.uri, Digit, split="train", atmosphere=atmo)] == [*range(6)]
-    with pytest.raises(ValueError, match="expected the split train"):
+    with pytest.raises(ValueError, match="expected one of the splits train"):
         load_dataset(entry.uri, split="test")
     with pytest.raises(SchemaError, match=r"is not a dataset record. Expected \$type='science.alt.dataset.entry'"):
         load_dataset(entry.schema_ref)
