@@ -54,7 +54,7 @@ def test_command_prints_one_system_in_columns() -> None:
     done = printed("splitdataloader")
     head, *rest = done.stdout.splitlines()
     names = covered("splitdataloader")
-    assert head == f"splitdataloader: {len(names)} names work, 0 wait for the catalog"
+    assert head == f"splitdataloader: {len(names)} names"
     column = rest[0].index(names[0].served_by)
     assert [(line[:column].strip(), line[column:]) for line in rest] == [(one.name, one.served_by) for one in names]
 

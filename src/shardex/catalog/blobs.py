@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from shardex.catalog.xrpc import Account, XrpcClient, find_account
 from shardex.errors import AddressError, RemoteError, TruncatedShardError
-from shardex.sources import ByteRange, Place, Stat, settings_for
+from shardex.sources import ByteRange, Place, Stat, credentials
 
 _MOST_HELD = 128 << 20
 """Bytes of blobs that are kept in memory until the page cache has read them."""
@@ -48,7 +48,7 @@ class AccountBlobs(Place):
         with self._lock:
             found = self._held.get(cid)
         if found is None:
-            client = XrpcClient(self._account.server, settings_for(self.url), trusted=self._account.trusted)
+            client = XrpcClient(self._account.server, credentials.settings_for(self.url), trusted=self._account.trusted)
             found = client.get_blob(self._account.did, cid)
             with self._lock:
                 self._held[cid] = found

@@ -1,4 +1,4 @@
-"""Checksums of shards, the logger, annotations, and names that wait for the catalog."""
+"""Checksums of shards, the logger, annotations, and the places of names."""
 
 import hashlib
 import importlib

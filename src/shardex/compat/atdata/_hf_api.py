@@ -162,13 +162,6 @@ def _of_split(
     return datasets[split]
 
 
-def _as_split(dataset: Dataset[Any], split: str | None, streaming: bool) -> Dataset[Any] | DatasetDict[Any]:
-    """Return a dataset without splits: as the only split, "train"."""
-    if split not in (None, "train"):
-        raise UnknownSplitError(f"expected the split train, the only one of a registered dataset, got {split!r}")
-    return dataset if split else DatasetDict({"train": dataset}, dataset.sample_type, streaming)
-
-
 def _by_split(path: str) -> dict[str, list[str]]:
     """Return the shards at a path by the split that they name."""
     found: dict[str, list[str]] = {}

@@ -25,7 +25,7 @@ from shardex.errors import (
     RemoteReadError,
     RemoteWriteError,
 )
-from shardex.sources import settings_for
+from shardex.sources import credentials
 
 __all__ = ["Atmosphere", "AtmosphereClient"]
 
@@ -405,9 +405,9 @@ def _server(url: str, prefix: str) -> XrpcClient:
     """Return a client of a server that the user names."""
     if not url.startswith(("https://", "http://")):
         raise AddressError(f"expected the URL of a server of ATProto, such as https://bsky.social, got {url!r:.200}")
-    return XrpcClient(url, settings_for(prefix), trusted=True)
+    return XrpcClient(url, credentials.settings_for(prefix), trusted=True)
 
 
 def client_of(account: Account) -> XrpcClient:
     """Return a client without a session: what an account publishes everybody can read."""
-    return XrpcClient(account.server, settings_for(f"at://{account.did}"), trusted=account.trusted)
+    return XrpcClient(account.server, credentials.settings_for(f"at://{account.did}"), trusted=account.trusted)
