@@ -1,8 +1,7 @@
 """Arrays by name in ``.npz`` files of numpy: each array is a field, and its first axis are the samples.
 
-Several files are shards of one dataset. Arrays that are stored without compression (`np.savez`) are read from the
-mapped file; compressed ones (`np.savez_compressed`) are loaded when they are first read. Arrays of Python objects are
-pickles: they are refused, and nothing is ever unpickled.
+Several files are shards of one dataset. Arrays without compression are read from the mapped file; compressed ones are
+loaded when they are first read. Arrays of Python objects are pickles: they are refused, and nothing is ever unpickled.
 """
 
 from __future__ import annotations
