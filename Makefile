@@ -68,6 +68,7 @@ test: setup    ## all tests and doctests, then those that reach the kernel again
 
 test-all: setup    ## frameworks that train, an ATProto server; all tests on the other Pythons and with the lowest dependencies: half an hour
 	@command -v g++ >/dev/null || $(APT) g++; } || true
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || $(APT) postgresql; } || true
 	$(BIN)/python -c 'from tests.servers.pds import install; install()' || echo "no PDS: tests that need it are skipped"
 	$(IN_MEMORY) -m long
 	SHARDEX_KERNEL=numpy $(IN_MEMORY) $(MORE_KERNEL_TESTS)

@@ -36,7 +36,7 @@ NO_TESTS = {"shardex[all]", "mypy", "ruff", "setuptools"}
 OPTIONAL = {
     *("PIL", "simplejpeg", "av", "soundfile", "pandas", "datasets", "polars", "webdataset", "splitdataloader"),
     *("data_forager", "tokenizers", "tiktoken", "sentencepiece", "IPython", "huggingface_hub"),
-    *("fsspec", "requests", "redis"),
+    *("fsspec", "requests", "redis", "psycopg"),
 }
 """Modules of the extras and of the packages that tests compare with."""
 PYTHONS = ("3.12", "3.13")

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from glob import glob
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def redis_client(running_redis: RedisServer) -> Iterator[Any]:
 def dsn() -> Iterator[str]:
     """A real PostgreSQL, for the tests of this file."""
     pytest.importorskip("psycopg")
-    programs = [shutil.which(name) for name in ("initdb", "pg_ctl")]
+    folders = [os.environ.get("PATH", ""), *glob("/usr/lib/postgresql/*/bin")]  # where Debian has them
+    programs = [shutil.which(name, path=os.pathsep.join(folders)) for name in ("initdb", "pg_ctl")]
     if not all(programs):
         pytest.skip("needs PostgreSQL: initdb and pg_ctl")
     user = "postgres" if os.getuid() == 0 else None  # PostgreSQL refuses to run as root
