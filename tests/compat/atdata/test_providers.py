@@ -7,8 +7,8 @@ import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from glob import glob
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 from typing import Any
 
