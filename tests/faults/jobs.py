@@ -31,6 +31,7 @@ from shardex.dataset.write_job import Began
 from shardex.errors import CommitConflict, ShardexError, VersionExpired
 from shardex.files import Scan, sample_index
 from shardex.formats.lines import LineScanner
+from shardex.jobs import JobFolder
 from shardex.sources import Source
 from shardex.store import clean, compact, restore
 
@@ -209,7 +210,10 @@ def write_in_parts(
 
 
 def run_in_parts(folder: str, say: Callable[[str], None], *arguments: Any) -> None:
-    """Write in parts with more arguments, those of `write_in_parts` by name; say when an append has begun."""
+    """Write in parts with more arguments, those of `write_in_parts` by name; say when it has begun, and before it ends.
+
+    It ends when its folder is renamed; the files in it are removed later.
+    """
     format, mode, more = arguments
     if "storage" in more:
         os.environ["SHARDEX_CACHE"] = more.pop("cache")
@@ -221,7 +225,12 @@ def run_in_parts(folder: str, say: Callable[[str], None], *arguments: Any) -> No
         say(f"looked {time.time_ns()}")
         return found
 
-    Began.of = look_and_say  # type: ignore[method-assign]
+    def say_and_remove(folder: JobFolder) -> None:
+        say(f"ends {time.time_ns()}")
+        remove(folder)
+
+    remove = JobFolder.remove
+    Began.of, JobFolder.remove = look_and_say, say_and_remove  # type: ignore[method-assign]
     write_in_parts(format, mode, folder, **more)
 
 
