@@ -225,12 +225,13 @@ def run_in_parts(folder: str, say: Callable[[str], None], *arguments: Any) -> No
         say(f"looked {time.time_ns()}")
         return found
 
-    def say_and_remove(folder: JobFolder) -> None:
+    def say_and_remove(self: JobFolder) -> None:
         say(f"ends {time.time_ns()}")
-        remove(folder)
+        remove(self)
 
     remove = JobFolder.remove
-    Began.of, JobFolder.remove = look_and_say, say_and_remove  # type: ignore[method-assign]
+    Began.of = look_and_say  # type: ignore[method-assign]
+    JobFolder.remove = say_and_remove  # type: ignore[method-assign]
     write_in_parts(format, mode, folder, **more)
 
 
