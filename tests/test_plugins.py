@@ -83,7 +83,7 @@ def test_a_scheme_of_another_package(install: Install) -> None:
     with pytest.raises(AddressError, match="expected a URL of the user"):
         open_source("lab://a/b", trusted=False)
     with pytest.raises(
-        AddressError, match=r"expected an address that begins with memory://, .*, lab://, got 'lap://x'"
+        AddressError, match=r"expected an address that begins with file://, memory://, .*, lab://, got 'lap://x'"
     ):
         open_source("lap://x")
 

@@ -1,4 +1,4 @@
-"""`SchemaNamespace`: sample classes by name, `index.types.Digit`."""
+"""`SchemaNamespace`: sample classes by name, ``index.types.Digit``."""
 
 from collections.abc import Iterator
 from typing import Any
