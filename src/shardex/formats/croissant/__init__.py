@@ -285,8 +285,8 @@ class _Document:
     def _found(self, urls: Sequence[str], where: str, verify: bool) -> Files:
         """Return the files at these addresses, which have the checksums that the metadata has."""
         places = [self._address(url, where) for url in urls]
-        # What lies beside the metadata is trusted as they are; other URLs of a server's metadata are not.
-        is_own = all(own for _, own in places) or not self._files.source.is_remote
+        # What lies beside the metadata is trusted as they are; other URLs are not: metadata often come from strangers.
+        is_own = all(own for _, own in places)
         names = [place for place, _ in places]
         access = {"trusted": is_own, **self._files.access}
         found = find(names if len(names) > 1 else names[0], **access)
