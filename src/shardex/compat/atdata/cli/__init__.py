@@ -13,6 +13,9 @@ from shardex.compat.atdata._checksums import verify_checksums
 from shardex.compat.atdata._named import get_default_index
 from shardex.compat.atdata.cli.diagnose import diagnose_redis
 from shardex.compat.atdata.cli.infra import add_infra, run_infra
+from shardex.compat.atdata.cli.infra import local_down as down
+from shardex.compat.atdata.cli.infra import local_status as status
+from shardex.compat.atdata.cli.infra import local_up as up
 from shardex.compat.atdata.cli.inspect import inspect_dataset
 from shardex.compat.atdata.cli.preview import preview_dataset
 from shardex.compat.atdata.cli.schema import schema_diff, schema_show
@@ -20,12 +23,15 @@ from shardex.errors import ShardexError
 
 __all__ = [
     "diagnose_redis",
+    "down",
     "inspect_dataset",
     "main",
     "preview_dataset",
     "schema_diff",
     "schema_show",
-    "verify_dataset",
+    "status",
+    "up",
+    "verify",
 ]
 
 
@@ -65,7 +71,7 @@ def _run(given: argparse.Namespace) -> int:
             print(f"shardex {version('shardex')}")
             return 0
         if given.command == "verify":
-            return verify_dataset(given.ref)
+            return verify(given.ref)
         if given.command == "diagnose":
             return diagnose_redis(given.host, given.port)
         return run_infra(given)
@@ -74,7 +80,7 @@ def _run(given: argparse.Namespace) -> int:
         return 1
 
 
-def verify_dataset(ref: str) -> int:
+def verify(ref: str) -> int:
     """Print for each shard of a dataset of the default index whether it has its checksum; the exit code is 0 if so."""
     found = verify_checksums(get_default_index().get_dataset(ref))
     for url, result in found.items():

@@ -30,18 +30,33 @@ def add_infra(parser: argparse.ArgumentParser) -> None:
 def run_infra(given: argparse.Namespace) -> int:
     """Run a command."""
     if given.action == "up":
-        command = ["redis-server", "--appendonly", "yes", "--maxmemory-policy", "noeviction"]
-        _start(_REDIS, {given.redis_port: 6379}, "redis:7-alpine", *command)
-        ports = {given.minio_port: 9000, given.minio_console_port: 9001}
-        _start(_S3, ports, "minio/minio", "server", "/data", "--console-address", ":9001")
-        print(f"Redis: localhost:{given.redis_port}; S3: http://localhost:{given.minio_port}, keys minioadmin")
-        return 0
-    if given.action == "down":
-        for name in filter(_state, (_REDIS, _S3)):
-            _docker("rm", "--force", name)
-        if given.volumes:
-            _docker("volume", "rm", "--force", f"{_REDIS}-data", f"{_S3}-data")
-        return 0
+        return local_up(given.redis_port, given.minio_port, given.minio_console_port)
+    return local_down(given.volumes) if given.action == "down" else local_status()
+
+
+def local_up(
+    redis_port: int = 6379, minio_port: int = 9000, minio_console_port: int = 9001, detach: bool = True
+) -> int:
+    """Start both servers, in the background also without `detach`; those that run already stay."""
+    command = ["redis-server", "--appendonly", "yes", "--maxmemory-policy", "noeviction"]
+    _start(_REDIS, {redis_port: 6379}, "redis:7-alpine", *command)
+    ports = {minio_port: 9000, minio_console_port: 9001}
+    _start(_S3, ports, "minio/minio", "server", "/data", "--console-address", ":9001")
+    print(f"Redis: localhost:{redis_port}; S3: http://localhost:{minio_port}, keys minioadmin")
+    return 0
+
+
+def local_down(remove_volumes: bool = False) -> int:
+    """Stop both servers, and remove their data if wanted."""
+    for name in filter(_state, (_REDIS, _S3)):
+        _docker("rm", "--force", name)
+    if remove_volumes:
+        _docker("volume", "rm", "--force", f"{_REDIS}-data", f"{_S3}-data")
+    return 0
+
+
+def local_status() -> int:
+    """Print which servers run; the exit code is 0 if both do."""
     states = {name: _state(name) or "not running" for name in (_REDIS, _S3)}
     for name, state in states.items():
         print(f"{name}: {state}")

@@ -5,7 +5,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from shardex.compat.atdata._type_utils import (
     PRIMITIVE_TYPE_MAP,
@@ -18,6 +18,8 @@ from shardex.compat.atdata._type_utils import (
 from shardex.compat.atdata.index._namespace import SchemaNamespace
 from shardex.errors import ArgumentError, SchemaError
 from shardex.features import kinds
+
+T = TypeVar("T")
 
 __all__ = ["LocalSchemaRecord", "SchemaField", "SchemaFieldType", "SchemaNamespace", "kind_of"]
 

@@ -18,6 +18,7 @@ from shardex.compat.atdata.index import (
     _python_type_to_field_type,
     _schema_ref_from_type,
 )
+from shardex.compat.atdata.index._schema import T
 from shardex.compat.atdata.local._repo_legacy import Repo
 from shardex.compat.atdata.stores import LocalDiskStore, S3DataStore
 
@@ -38,6 +39,7 @@ __all__ = [
     "SchemaField",
     "SchemaFieldType",
     "SchemaNamespace",
+    "T",
     "_build_schema_record",
     "_increment_patch",
     "_kind_str_for_sample_type",
