@@ -1172,3 +1172,30 @@ def test_star_has_the_order_of_the_fields(tmp_path: Path) -> None:
     assert sx.index(tmp_path / "a.jsonl", ["lang", "id"]).sql("SELECT * FROM ds").column_names == ["id", "lang", "b"]
     joined = sx.open({"d": np.array(["2024-01-31"], "M8[D]"), "x": [1], "e": np.array(["2024-01-31"], "M8[D]")})
     assert joined.sql("SELECT * FROM ds").column_names == ["d", "x", "e"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "params", "count"),
+    [
+        ("m.s >= 0.5", None, 100),
+        ("m.s > 0.3", None, 139),
+        ("m.s = 0.3", None, 1),
+        ("m.s BETWEEN 0.1 AND 0.2", None, 21),
+        ("m['s'] > 0", None, 199),
+        ("m.s IN (0.3, 0.5, 7)", None, 2),
+        ("m.s > ?", [0], 199),
+        ("m.s BETWEEN ? AND 0.2", [0.1], 21),
+        ("m.big = 9007199254740993", None, 1),
+        ("m.big > ?", [2**53 + 1], 198),
+        ("x > 0.3", None, 139),
+    ],
+)
+def test_numbers_inside_json_are_not_rounded_to_the_digits_of_others(
+    tmp_path: Path, condition: str, params: Any, count: int
+) -> None:
+    rows = [{"m": {"s": k / 200, "big": 2**53 + k}, "x": k / 200 if k else [0]} for k in range(200)]
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows if "x" not in condition or row["m"]["s"])
+    )
+    ds = sx.open(tmp_path / "a.jsonl", schema={"m": sx.Json(), "x": sx.Json()})
+    assert len(ds.where(condition, params)) == count

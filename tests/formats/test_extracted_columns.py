@@ -20,6 +20,8 @@ from shardex.formats import extracted_columns as extract
 from shardex.formats.jsonl import JsonLines
 from shardex.formats.tar import TarRows
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*no sample has the key '(gone|never)'")
+
 LINES: list[Any] = [
     {
         "id": k,
@@ -408,3 +410,10 @@ def test_types_narrow_again_after_a_file_is_repaired(tmp_path: Path) -> None:
     ds = sx.open(str(tmp_path / "*.jsonl"))
     (row,) = ds.sql("SELECT any_value(typeof(k)) AS t, sum(k)::BIGINT AS s FROM ds").to_pylist()
     assert row == {"t": "BIGINT", "s": 9007199254741005}
+
+
+def test_a_key_that_no_sample_has_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"m": {"s": 1}, "n": 2}\n' * 3)
+    with pytest.warns(UserWarning, match=r"no sample has the key 'm\.s', so conditions with it match nothing"):
+        ds = sx.open(tmp_path / "a.jsonl", attributes=["n", "m.s"])
+    assert len(ds.where("n = 2")) == 3

@@ -253,6 +253,7 @@ def test_missing_values_of_arrays(present: Any, missing: Any) -> None:
     assert masked == pickle.loads(pickle.dumps(masked)) == masked.to_list()
 
 
+@pytest.mark.filterwarnings("ignore:an array of")
 @pytest.mark.parametrize("shaped", [False, True])
 def test_missing_rows_of_ragged_are_empty(shaped: bool) -> None:
     arrays = [np.ones((1, 2), np.int8), np.ones((3, 2), np.int8)]
@@ -273,6 +274,7 @@ def test_concat_of_columns_in_which_all_values_are_missing(shaped: bool) -> None
     assert both["x"].to_list() == [None] * 4 and both["x"].dtype == np.int8
 
 
+@pytest.mark.filterwarnings("ignore:an array of")
 def test_filled_leaves_the_values_that_are_there() -> None:
     masked = Masked.spread(np.array([1, 2]), MASK)
     assert masked.filled(-1).values.tolist() == [1, -1, 2] and masked.values.tolist() == [1, 0, 2]
@@ -308,3 +310,11 @@ def test_stack_with_none() -> None:
 def test_missing_value_by_dtype() -> None:
     assert np.isnan(missing_value(np.dtype("f2"))) and missing_value(np.dtype("u8")) == 0
     assert np.isnat(missing_value(np.dtype("M8[ns]")))
+
+
+def test_an_array_of_integers_with_missing_values_is_a_warning() -> None:
+    column = Masked(np.array([5, 0], np.int64), np.array([True, False]))
+    with pytest.warns(UserWarning, match=r"an array of int64 has 0 for 1 missing values: take column\.values"):
+        assert np.asarray(column).tolist() == [5, 0]
+    assert np.asarray(Masked(column.column, np.array([True, True]))).tolist() == [5, 0]
+    assert np.isnan(np.asarray(Masked(np.array([np.nan]), np.array([False]))))

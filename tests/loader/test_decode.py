@@ -254,3 +254,13 @@ def test_broken_images_raise(broken: Dataset) -> None:
         with pytest.raises(FormatError, match=r"at sample 5 of .*, field image"):
             list(sx.Loader(broken, 4, decode=decode))
     assert len(list(sx.Loader(broken, 4, decode=False))) == 3
+
+
+def test_steps_of_the_dataset_that_a_loader_leaves_out_are_a_warning(tmp_path: Path) -> None:
+    image = np.zeros((8, 8, 3), np.uint8)
+    ds = sx.write(tmp_path / "d", [{"image": image}] * 4, {"image": sx.Image()}).decode(image=[sx.media.Resize((4, 4))])
+    assert next(iter(sx.Loader(ds, 2))).image.shape == (2, 4, 4, 3)
+    with pytest.warns(UserWarning, match=r"takes the place of the steps of ds\.decode for image, Resize.*: name all"):
+        assert next(iter(sx.Loader(ds, 2, decode={"image": [sx.media.Flip()]}))).image.shape == (2, 8, 8, 3)
+    both = [sx.media.Resize((4, 4)), sx.media.Flip()]
+    assert next(iter(sx.Loader(ds, 2, decode={"image": both}))).image.shape == (2, 4, 4, 3)

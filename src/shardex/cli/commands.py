@@ -124,7 +124,8 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
 
     Example: shardex info data/weather
     """
-    rows = opened(what, format, option).stored.rows
+    dataset = opened(what, format, option)
+    rows = dataset.stored.rows
     assert isinstance(rows, ShardRows)
     facts: dict[str, Any] = {
         "path": _path(rows) if isinstance(rows.opened.what, str) else [*map(display_name, rows.opened.what)],
@@ -133,7 +134,7 @@ def info(what: What, format: Format = None, option: Options = None, as_json: AsJ
         "samples": len(rows),
         "shards": rows.shard_count,
         "bytes": bytes_on_disk(rows),
-        "fingerprint": rows.fingerprint,
+        "fingerprint": dataset.fingerprint,
     }
     if (sampled := getattr(rows, "sampled_rows", None)) is not None:
         facts["fields found in"] = f"{sampled:,} samples (-o infer_from=all reads all)"

@@ -104,16 +104,16 @@ class Query:
             raise _query_error(error, self.text, len(self.before), self.features, self.used.places) from None
 
     def _statement(self, params: Any) -> str:
-        """Return the SQL to run. Text inside JSON is compared as text: DuckDB would read the other side as JSON."""
+        """Return the SQL to run. Values inside JSON are compared as text or numbers: DuckDB would read text as JSON."""
         data = (self.before + self.text).encode()
         for one in self.compared:  # from the end on, so that positions stay valid
-            if self._is_text(one, params):
-                data = data[: one.begin] + one.as_text.encode() + data[one.end :]
+            if (instead := self._instead(one, params)) is not None:
+                data = data[: one.begin] + instead.encode() + data[one.end :]
         return data.decode()
 
-    def _is_text(self, one: Compared, params: Any) -> bool:
+    def _instead(self, one: Compared, params: Any) -> str | None:
         try:
-            return one.is_text(params)
+            return one.replacement(params)
         except SchemaError as error:
             raise QueryError(f"expected valid SQL, got {self.text[:200]!r}: {error}") from None
 

@@ -150,6 +150,10 @@ def _null_tests(node: Node) -> list[Node]:
     return []
 
 
+_NUMBERS = ("INTEGER", "NUMERIC")
+"""Kinds of literals that are numbers."""
+
+
 # -- comparisons with text ------------------------------------------------------------------------------------
 
 
@@ -162,6 +166,8 @@ class Compared:
     """Offset of its end in the statement, in bytes."""
     as_text: str
     """SQL for the same value as text: ``("meta"->>'$."q"')``, ``(['cat', 'dog'])["label" + 1]``."""
+    numbers: tuple[str, ...]
+    """Numbers that it is compared with."""
     texts: tuple[str, ...]
     """Texts that it is compared with."""
     params: tuple[str, ...]
@@ -171,22 +177,36 @@ class Compared:
     whole: bool = True
     """True if the others are names of classes, False if they may be parts and patterns of them."""
 
-    def is_text(self, params: Any) -> bool:
-        """Return whether one of the other values is a text; a text in double quotes is the JSON of one.
+    def replacement(self, params: Any) -> str | None:
+        """Return the SQL to compare instead: the value as text if others are text, as a number if all others are.
 
-        Texts that are neither the name of a class nor a number raise an error.
+        DuckDB would round a value inside JSON to the digits of a number such as 0.5. A text in double quotes is the
+        JSON of one. Texts that are neither the name of a class nor a number raise an error.
         """
         given = params if isinstance(params, Mapping) else {str(k): one for k, one in enumerate(params or (), 1)}
         values = [given.get(name) for name in self.params]
         texts = [*self.texts, *(one for one in values if isinstance(one, str))]
-        if self.label is None:
-            is_null_test = not self.texts and not self.params  # the null of JSON is no NULL, but as text it is
-            return is_null_test or not all(map(_is_quoted, texts))
+        if self.label is not None:
+            return self.as_text if self._names_classes(texts) else None
+        numbers = [*self.numbers, *(one for one in values if type(one) in (int, float))]
+        if numbers and len(numbers) == len(self.numbers) + len(values) and not texts:
+            exact = any(str(one).lstrip("-").isdigit() and abs(int(one)) > _LARGEST_EXACT for one in numbers)
+            return f"CAST({self.as_text} AS {'DECIMAL(38, 9)' if exact else 'DOUBLE'})"
+        is_null_test = not self.texts and not values and not numbers  # the null of JSON is no NULL, but as text it is
+        return self.as_text if is_null_test or not all(map(_is_quoted, texts)) else None
+
+    def _names_classes(self, texts: list[str]) -> bool:
+        """Return whether one of the texts is the name of a class."""
+        assert self.label is not None
         names = [one for one in texts if one in self.label.names or not one.strip().lstrip("-").isdigit()]
         if self.whole:
             for name in names:
                 self.label.number(name)  # raises for an unknown one
         return bool(names)
+
+
+_LARGEST_EXACT = 1 << 53
+"""Largest integer up to which all are float64."""
 
 
 def compared_with_text(tree: Node, features: Features) -> tuple[Compared, ...]:
@@ -198,8 +218,8 @@ def compared_with_text(tree: Node, features: Features) -> tuple[Compared, ...]:
 
 
 def _compared(node: Node, kinds: Mapping[str, Feature]) -> Iterator[Compared]:
-    """Yield the values of fields of these kinds that an expression only tests for NULL, or compares with texts and
-    parameters only."""
+    """Yield the values of fields of these kinds that an expression only tests for NULL, or compares with texts, numbers
+    and parameters only."""
     match node:
         case {"class": "COMPARISON", "left": left, "right": right}:
             sides = [left, right]
@@ -212,9 +232,10 @@ def _compared(node: Node, kinds: Mapping[str, Feature]) -> Iterator[Compared]:
         case _:
             sides = _null_tests(node)
     texts = tuple(one["literal"]["text"] for one in sides if one.get("literal", {}).get("kind") == "STRING")
+    numbers = tuple(one["literal"]["text"] for one in sides if one.get("literal", {}).get("kind") in _NUMBERS)
     params = tuple(one["identifier"] for one in sides if one["class"] == "PARAMETER")
     inside = [one for one in map(_json_path, sides) if one is not None]
-    if len(inside) != 1 or len(texts) + len(params) != len(sides) - 1:
+    if len(inside) != 1 or len(texts) + len(numbers) + len(params) != len(sides) - 1:
         return
     names, steps, begin, end = inside[0]
     first = next((k for k in range(min(2, len(names))) if names[k].lower() in kinds), None)
@@ -222,13 +243,13 @@ def _compared(node: Node, kinds: Mapping[str, Feature]) -> Iterator[Compared]:
         return
     kind, field = kinds[names[first].lower()], ".".join(f'"{name}"' for name in names[: first + 1])
     is_inside = first + 1 < len(names) or bool(steps)
-    if isinstance(kind, ClassLabel) and not is_inside:
+    if isinstance(kind, ClassLabel) and not is_inside and not numbers:
         classes = ", ".join("'" + name.replace("'", "''") + "'" for name in kind.names)
         whole = node["type"] in ("COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_IN", "COMPARE_NOT_IN")
-        yield Compared(begin, end, f"([{classes}])[{field} + 1]", texts, params, kind, whole)
-    elif isinstance(kind, Json) and is_inside:
+        yield Compared(begin, end, f"([{classes}])[{field} + 1]", (), texts, params, kind, whole)
+    elif isinstance(kind, Json) and (is_inside or numbers):
         path = "".join([*(f'."{name}"' for name in names[first + 1 :]), *map(_step, steps)]).replace("'", "''")
-        yield Compared(begin, end, f"({field}->>'${path}')", texts, params)
+        yield Compared(begin, end, f"({field}->>'${path}')", numbers, texts, params)
 
 
 def _json_path(node: Node) -> tuple[list[str], list[str | int], int, int] | None:

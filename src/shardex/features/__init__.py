@@ -24,7 +24,7 @@ from shardex.features.arrow_schema import arrow_schema, features_of_arrow
 from shardex.features.class_label import ClassLabel
 from shardex.features.decimals import Decimal
 from shardex.features.feature import Feature, describe
-from shardex.features.features import Features, contains
+from shardex.features.features import Features, contains, told_apart
 from shardex.features.json_value import Json
 from shardex.features.kinds import Opaque, register
 from shardex.features.media import Media
@@ -79,6 +79,7 @@ __all__ = [
     "infer",
     "kinds",
     "stack_arrays",
+    "told_apart",
     "unwrap_optional",
 ]
 

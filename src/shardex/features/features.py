@@ -140,6 +140,19 @@ def _of_missing_kind(kind: Any, stored: Any, depth: int) -> Feature:
     return found
 
 
+def told_apart(one: Features, other: Features) -> tuple[str, str]:
+    """Return texts of features that differ, for messages: those of names of classes say which names.
+
+    >>> told_apart(Features.of({"n": int}), Features.of({"n": float}))
+    ('n int64', 'n float64')
+    """
+    texts = str(one), str(other)
+    if texts[0] != texts[1]:
+        return texts
+    name = next((name for name in one if one[name] != other[name]), "")
+    return f"{name} {one.get(name)!r:.300}", f"{name} {other.get(name)!r:.300}"
+
+
 def contains(feature: Feature, kind: type[Feature] | types.UnionType) -> bool:
     """Return whether a feature is of a kind, or has a part of this kind.
 

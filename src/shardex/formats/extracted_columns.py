@@ -241,7 +241,15 @@ class Extraction:
         found = old | scan_all(self._files.source, todo, scanner, desc="attributes", **options)
         self._refuse_changed_files(found)
         data = _encode(self._indexed, [found[file.path] for file in self._indexed], scanner.keys)
-        return ExtractedColumns(*save_sidecar(self._files, scanner.name, data))
+        made = ExtractedColumns(*save_sidecar(self._files, scanner.name, data))
+        for key in keys:
+            if len(column := made.column(key)) and column.null_count == len(column):
+                warnings.warn(
+                    f"{self._files}: no sample has the key {key!r}, so conditions with it match nothing; attributes "
+                    "are keys of the JSON of samples, not paths in it",
+                    stacklevel=5,
+                )
+        return made
 
     def _refuse_changed_files(self, found: Mapping[str, list[Piece]]) -> None:
         """Raise StaleIndexError if a file is not the one that was indexed."""

@@ -10,6 +10,7 @@ values of any column as samples hold them. Other rooms handle files and schemas.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -119,6 +120,13 @@ class Masked:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         values = self.values.pad() if isinstance(self.values, Ragged) else self.values
+        if values.dtype.kind in "iub" and not self.mask.all():
+            missing = len(self) - int(self.mask.sum())
+            warnings.warn(
+                f"an array of {values.dtype} has 0 for {missing} missing values: take column.values[column.mask], "
+                "list(column), or to_pandas()",
+                stacklevel=2,
+            )
         return np.array(values, dtype, copy=True if copy else None)
 
     def __repr__(self) -> str:

@@ -168,7 +168,7 @@ class Loader(Generic[B_co]):
         self._recipe = Recipe(data, chosen)
         if chosen.fill is not None or isinstance(chosen.ragged, Mapping) or chosen.dtype:
             _ = self._recipe.forms  # raises if they do not suit the fields
-        _ = self._recipe.source  # raises if media cannot be decoded like this
+        self._recipe.warn_of_lost_steps()  # raises if media cannot be decoded like this
         self._recipe.view(0)  # raises if this order cannot be shuffled in blocks
         self._run = RunState(self._recipe.steps(), chosen.epochs, keep_position=chosen.keep_position)
         self._executor: Executor | None = None

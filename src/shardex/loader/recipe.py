@@ -8,6 +8,7 @@ same batches from it.
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +20,7 @@ from shardex.dataset import Dataset, MixRows
 from shardex.errors import ArgumentError
 from shardex.features import Feature
 from shardex.kernel import Columns, Integers, Ragged, byte_size, keep_freed_memory
-from shardex.layers import MediaRows, decoded_rows, innermost_rows
+from shardex.layers import MediaRows, decoded_rows, decodings_of, innermost_rows
 from shardex.loader.casts import Casts
 from shardex.loader.column_forms import ColumnForms
 from shardex.loader.cursor import EpochSteps, Steps
@@ -189,6 +190,18 @@ class Recipe:
         return view
 
     # -- media -------------------------------------------------------------------------------------------------
+
+    def warn_of_lost_steps(self) -> None:
+        """Warn if steps of the dataset's own decoding do not take place, as the options name others."""
+        new = decodings_of(self.source.rows)
+        for name, before in decodings_of(self.dataset.rows).items():
+            steps = new[name].steps if name in new else ()
+            if before.steps and self.options.decode is not None and steps[: len(before.steps)] != before.steps:
+                warnings.warn(
+                    f"Loader(decode=...) takes the place of the steps of ds.decode for {name}, "
+                    f"{', '.join(map(str, before.steps))}: name all steps in the loader, these first",
+                    stacklevel=3,
+                )
 
     @cached_property
     def source(self) -> Dataset[Any]:

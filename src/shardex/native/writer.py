@@ -31,7 +31,7 @@ from shardex.errors import (
     ShardexError,
     VersionExpired,
 )
-from shardex.features import Features, arrow_schema, hf_metadata
+from shardex.features import Features, arrow_schema, hf_metadata, told_apart
 from shardex.files import STORE_FOLDER, AllOrNothing, Stage, check_mode
 from shardex.formats import STAGE
 from shardex.jobs import Commit, FinishedPart, JobFolder
@@ -223,7 +223,8 @@ class ArrowWriter(AllOrNothing):
             )
         manifest = read_manifest(self._place, version)
         if manifest.features != self._features:
-            raise SchemaError(f"{self.path}: expected the fields it has ({manifest.features}), got {self._features}")
+            has, got = told_apart(manifest.features, self._features)
+            raise SchemaError(f"{self.path}: expected the fields it has ({has}), got {got}")
         if key is not None and key != manifest.key:
             raise ArgumentError(f"{self.path}: expected the key it has ({manifest.key}), got {key!r}")
         if self._metadata is not UNSET and self._metadata != manifest.metadata:

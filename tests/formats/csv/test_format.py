@@ -497,8 +497,8 @@ def test_batches_of_times_are_writable(tmp_path: Path) -> None:
     )
     ds = sx.open(tmp_path / "a.csv")
     for batch in (next(ds.ordered(2)), next(iter(sx.Loader(ds, 2)))):
-        for name in ("t", "d"):
-            batch[name][0] += 1
+        batch.t[0] += np.timedelta64(1, "us")
+        batch.d[0] += np.timedelta64(1, "D")
         assert batch.d[0] == np.datetime64("2024-01-02") and batch.t[0] == np.datetime64("2024-01-01T10:00:00.000001")
     assert ds[0].t == dt.datetime(2024, 1, 1, 10) and ds[1].o is None
     assert ds.sliding(1).ordered(2).__next__().t.flags.writeable

@@ -31,6 +31,7 @@ from shardex.features import (
     codecs,
     features_of_arrow,
     infer,
+    told_apart,
 )
 from shardex.files import Files
 from shardex.formats.join_shards import JoinShards
@@ -197,7 +198,8 @@ class NpzWriter(SampleWriter):
                 full = os.path.join(self.path, known)
                 found = NpzFile(LocalSource(self.path).load(known), full).features
                 if _stored(found) != _stored(features):
-                    raise SchemaError(f"{full}: expected the fields it has ({found}), got {features}")
+                    has, got = told_apart(found, features)
+                    raise SchemaError(f"{full}: expected the fields it has ({has}), got {got}")
 
     def _encode(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
         for name, one in sample.items():

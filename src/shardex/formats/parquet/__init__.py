@@ -26,6 +26,7 @@ from shardex.features import (
     Struct,
     arrow_schema,
     features_of_arrow,
+    told_apart,
     unwrap_optional,
 )
 from shardex.files import Files, StagedWriter
@@ -375,7 +376,8 @@ class ParquetWriter(StagedWriter):
                 full = os.path.join(self.path, path)
                 found = features_of_arrow(_reader(LocalSource(self.path).map(path), full).schema_arrow)
                 if found != features:
-                    raise SchemaError(f"{full}: expected the fields it has ({found}), got {features}")
+                    has, got = told_apart(found, features)
+                    raise SchemaError(f"{full}: expected the fields it has ({has}), got {got}")
                 return
 
     def append(self, sample: Mapping[str, Any]) -> None:
