@@ -1193,9 +1193,7 @@ def test_star_has_the_order_of_the_fields(tmp_path: Path) -> None:
 def test_numbers_inside_json_are_not_rounded_to_the_digits_of_others(
     tmp_path: Path, condition: str, params: Any, count: int
 ) -> None:
-    rows = [{"m": {"s": k / 200, "big": 2**53 + k}, "x": k / 200 if k else [0]} for k in range(200)]
-    (tmp_path / "a.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows if "x" not in condition or row["m"]["s"])
-    )
+    rows: list[Any] = [{"m": {"s": k / 200, "big": 2**53 + k}, "x": k / 200} for k in range(200)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     ds = sx.open(tmp_path / "a.jsonl", schema={"m": sx.Json(), "x": sx.Json()})
     assert len(ds.where(condition, params)) == count

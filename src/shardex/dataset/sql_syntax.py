@@ -188,9 +188,9 @@ class Compared:
         texts = [*self.texts, *(one for one in values if isinstance(one, str))]
         if self.label is not None:
             return self.as_text if self._names_classes(texts) else None
-        numbers = [*self.numbers, *(one for one in values if type(one) in (int, float))]
+        numbers = [*self.numbers, *(str(one) for one in values if type(one) in (int, float))]
         if numbers and len(numbers) == len(self.numbers) + len(values) and not texts:
-            exact = any(str(one).lstrip("-").isdigit() and abs(int(one)) > _LARGEST_EXACT for one in numbers)
+            exact = any(one.lstrip("-").isdigit() and abs(int(one)) > _LARGEST_EXACT for one in numbers)
             return f"CAST({self.as_text} AS {'DECIMAL(38, 9)' if exact else 'DOUBLE'})"
         is_null_test = not self.texts and not values and not numbers  # the null of JSON is no NULL, but as text it is
         return self.as_text if is_null_test or not all(map(_is_quoted, texts)) else None
