@@ -103,3 +103,16 @@ def test_a_folder_that_is_removed_before_it_is_locked_is_made_again(tmp_path: Pa
     lock = FolderLock(str(tmp_path / "f"), make)
     assert len(made) == 2 and os.path.isdir(tmp_path / "f")
     lock.release()
+
+
+def test_a_folder_that_is_removed_before_it_is_opened_is_made_again(tmp_path: Path) -> None:
+    made = []
+
+    def make(folder: str) -> None:
+        os.mkdir(folder)
+        made.append(folder)
+        if len(made) < 3:
+            os.rmdir(folder)
+
+    FolderLock(str(tmp_path / "a"), make).release()
+    assert len(made) == 3 and os.path.isdir(tmp_path / "a")

@@ -59,7 +59,10 @@ class FolderLock:
             make(folder)
 
     def _lock(self, folder: str) -> bool:
-        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            return False
         self._close = weakref.finalize(self, os.close, self._descriptor)
         with suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)

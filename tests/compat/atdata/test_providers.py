@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -180,7 +180,7 @@ def test_processes_write_one_file(tmp_path: Path) -> None:
 
 def test_broken_entries_are_errors(tmp_path: Path) -> None:
     provider = SqliteProvider(tmp_path / "index.db")
-    with sqlite3.connect(tmp_path / "index.db") as file:
+    with closing(sqlite3.connect(tmp_path / "index.db")) as file, file:
         file.execute("INSERT INTO dataset_entries (cid, name, schema_ref, data_urls) VALUES ('c', 'n', 's', x'c1')")
         file.execute("INSERT INTO dataset_entries (cid, name, schema_ref, data_urls) VALUES ('d', 'm', 's', x'01')")
     for name in ("n", "m"):

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ class SqliteProvider(SqlProvider):
                 self._connection = sqlite3.connect(
                     self._path, timeout=_SECONDS, isolation_level=None, check_same_thread=False
                 )
+                self._close = weakref.finalize(self, self._connection.close)
                 self._pid = os.getpid()
             try:
                 return self._connection.execute(statement, values).fetchall()
@@ -52,4 +54,4 @@ class SqliteProvider(SqlProvider):
 
     def close(self) -> None:
         if self._pid == os.getpid():
-            self._connection.close()
+            self._close()
