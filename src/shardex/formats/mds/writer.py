@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -53,7 +54,7 @@ class MdsWriter(SampleWriter):
             "version": 2,
         }
         self._about = {**self._columns, **about}
-        self._config = msgspec.json.encode(self._about, order="sorted")
+        self._config = json.dumps(self._about, sort_keys=True).encode()
         self._records: list[bytes] = []
         self._size = 0
         with self._abort_on_error():
@@ -107,7 +108,7 @@ class MdsWriter(SampleWriter):
         if self._records or not self._shards:
             self._flush()
         index = {"shards": self._shards, "version": 2}
-        self._stage.place.put(INDEX, msgspec.json.encode(index, order="sorted"))
+        self._stage.place.put(INDEX, json.dumps(index, sort_keys=True).encode())
 
 
 def _encoder(name: str, feature: Feature) -> tuple[str, Callable[[Any], bytes]]:
