@@ -63,6 +63,11 @@ def fields(sample: Any) -> dict[str, Any]:
     return {name: getattr(sample, name) for name in ("x", "y", "s", "more") if hasattr(sample, name)}
 
 
+def are_integers(ds: Any) -> bool:
+    """Return whether the classes below fit: a function may have made floats."""
+    return all(str(ds.features[name]) == "int64" for name in ("x", "y"))
+
+
 def with_both(step: Callable[[sx.Dataset, random.Random], sx.Dataset]) -> Callable[..., sx.Dataset]:
     """A step for datasets with the fields x and y; others stay as they are."""
     return lambda ds, chance: step(ds, chance) if {"x", "y"} <= set(ds.fields) else ds
@@ -86,7 +91,7 @@ STEPS: list[Callable[[sx.Dataset, random.Random], sx.Dataset]] = [
     with_both(lambda ds, chance: ds.filter(lambda sample: sample.x > 1)),
     with_both(lambda ds, chance: ds.where("y > 1 OR x > 2")),
     with_both(lambda ds, chance: ds.sort(chance.choice(["x", "y"]))),
-    with_both(lambda ds, chance: ds.as_type(chance.choice([Wide, Other, Third]))),
+    with_both(lambda ds, chance: ds.as_type(chance.choice([Wide, Other, Third])) if are_integers(ds) else ds),
     lambda ds, chance: ds[chance.randrange(3) :],
     lambda ds, chance: ds[:: chance.choice([1, 2, -1])],
     lambda ds, chance: ds[[at % len(ds) for at in (2, 0, 1)]] if len(ds) else ds,
