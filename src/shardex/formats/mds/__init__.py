@@ -58,13 +58,8 @@ class Description(msgspec.Struct, frozen=True):
         """Return the encoding of each column."""
         if self.version != 2 or not len(self.column_names) == len(self.column_encodings) == len(self.column_sizes):
             raise FormatError(f"{where}: expected MDS of version 2 with a size and an encoding for each column")
-        found = {
-            name: encoding(kind, where) for name, kind in zip(self.column_names, self.column_encodings, strict=True)
-        }
-        for (name, one), size in zip(found.items(), self.column_sizes, strict=True):
-            if one.size != size and (one.size is not None or size is not None):
-                found[name] = replace(one, size=size)
-        return found
+        columns = zip(self.column_names, self.column_encodings, self.column_sizes, strict=True)
+        return {name: replace(encoding(kind, where), size=size) for name, kind, size in columns}
 
 
 def _read_head(source: Source, path: str) -> tuple[Integers, bytes]:
